@@ -27,7 +27,7 @@ from cadence.config.engine_config import CacheConfig, SchedulerConfig
 from cadence.core.control import Verb
 from cadence.core.kv_spec import LayerKV, plan_layout
 from cadence.core.messages import EngineInfo
-from cadence.core.step import NO_PLAN, StepPlan, StepResult, TokenMasks
+from cadence.core.step import NO_PLAN, Mail, StepPlan, StepResult
 from cadence.engine import core_loop, fronts
 from cadence.engine.core import EngineCore
 from cadence.engine.core_process import main
@@ -54,7 +54,7 @@ class QuietExecutor:
     def advance(self, step_id: int, first: int, count: int) -> None:
         time.sleep(STEP_S)
 
-    def post(self, step_id: int, mail: TokenMasks) -> None:
+    def post(self, step_id: int, mail: Mail) -> None:
         raise AssertionError("nobody waits for mail")
 
     def result(self) -> StepResult:

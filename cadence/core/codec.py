@@ -17,7 +17,16 @@ from cadence.core.features import FEATURES
 from cadence.core.front_messages import FromFront, ToFront
 from cadence.core.messages import FromEngine, ToEngine
 from cadence.core.request import EngineRequest
-from cadence.core.step import IntArray, RowOutput, RowPayloads, StepPayloads, StepPlan, StepResult, TokenMasks
+from cadence.core.step import (
+    IntArray,
+    Mail,
+    ResultPayloads,
+    RowOutput,
+    RowPayloads,
+    StepPayloads,
+    StepPlan,
+    StepResult,
+)
 
 
 def _plain(value: object) -> object:
@@ -56,6 +65,8 @@ def _attachment(value: dict[str, Any]) -> Attachment:
 _PAYLOADS_IN: dict[Any, dict[str, Any]] = {  # types by feature, of each place
     RowPayloads: {name: types.row for name, types in FEATURES.items()},
     StepPayloads: {name: types.step for name, types in FEATURES.items()},
+    Mail: {name: types.mail for name, types in FEATURES.items()},
+    ResultPayloads: {name: types.result for name, types in FEATURES.items()},
 }
 
 
@@ -65,10 +76,10 @@ _FROM_ENGINE = msgspec.msgpack.Decoder(FromEngine, dec_hook=_rich)
 _TO_FRONT = msgspec.msgpack.Decoder(ToFront)
 _FROM_FRONT = msgspec.msgpack.Decoder(FromFront)
 _PLAN = msgspec.msgpack.Decoder(StepPlan, dec_hook=_rich)
-_MAIL = msgspec.msgpack.Decoder(TokenMasks, dec_hook=_rich)
+_MAIL = msgspec.msgpack.Decoder(Mail, dec_hook=_rich)
 _OUTPUTS = {kind: msgspec.msgpack.Decoder(kind, dec_hook=_rich) for kind in get_args(RowOutput)}
 _RESULT = msgspec.msgpack.Decoder(
-    tuple[int, IntArray, IntArray, list[tuple[int, int, msgspec.Raw]], dict[int, Failure], dict[int, list[int]]],
+    tuple[int, IntArray, IntArray, list[tuple[int, int, msgspec.Raw]], dict[int, Failure], ResultPayloads],
     dec_hook=_rich,
 )
 _CALL = msgspec.msgpack.Decoder(ControlCall)
@@ -109,11 +120,11 @@ def decode_plan(data: bytes) -> StepPlan:
     return _PLAN.decode(data)
 
 
-def encode_mail(mail: TokenMasks) -> bytes:
+def encode_mail(mail: Mail) -> bytes:
     return _ENCODER.encode(mail)
 
 
-def decode_mail(data: bytes) -> TokenMasks:
+def decode_mail(data: bytes) -> Mail:
     return _MAIL.decode(data)
 
 
@@ -122,14 +133,14 @@ def encode_result(result: StepResult) -> bytes:
     kinds = list(_OUTPUTS)
     outputs = [(row, kinds.index(type(output)), output) for row, output in result.outputs]
     arrays = (result.token_ids_np, result.num_drafts_np)
-    return _ENCODER.encode((result.step_id, *arrays, outputs, result.errors, result.drafts))
+    return _ENCODER.encode((result.step_id, *arrays, outputs, result.errors, result.payloads))
 
 
 def decode_result(data: bytes) -> StepResult:
-    step_id, token_ids_np, num_drafts_np, found, errors, drafts = _RESULT.decode(data)
+    step_id, token_ids_np, num_drafts_np, found, errors, payloads = _RESULT.decode(data)
     decoders = list(_OUTPUTS.values())
     outputs = [(row, decoders[kind].decode(raw)) for row, kind, raw in found]
-    return StepResult(step_id, token_ids_np, num_drafts_np, outputs, errors, drafts)
+    return StepResult(step_id, token_ids_np, num_drafts_np, outputs, errors, payloads)
 
 
 def call_of(verb: Verb[P, Any], payload: P, call_id: int = 0) -> ControlCall:

@@ -11,6 +11,8 @@ from typing import Any
 
 from cadence.core.adapter import ADAPTERS, AdapterSpec
 from cadence.core.attachments import Attachment
+from cadence.core.grammar import GRAMMAR, GrammarSpec
+from cadence.core.token_masks import TokenMasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,8 @@ class FeatureTypes:
     attachment: type[Attachment] | None = None  # of a request
     row: Any = None  # said of a row that begins
     step: Any = None  # sent with a plan
+    mail: Any = None  # what rows of a step wait for
+    result: Any = None  # what comes back with a part of a step
 
 
 FEATURES: dict[str, FeatureTypes] = {
@@ -27,5 +31,12 @@ FEATURES: dict[str, FeatureTypes] = {
         attachment=AdapterSpec,
         row=int,  # the slot of its adapter
         step=list[tuple[int, str]],  # (slot, digest of what lies there from now on)
+    ),
+    GRAMMAR: FeatureTypes(
+        attachment=GrammarSpec,
+        row=bool,  # True
+        step=list[tuple[int, list[int]]],  # (row, tokens that must come next: its drafts, in place of any other)
+        mail=TokenMasks,
+        result=dict[int, list[int]],  # by row that waited: its drafts in the next forward
     ),
 }

@@ -5,7 +5,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
 
+from cadence.core.attachments import Attachment
+
+GRAMMAR = "grammar"  # the feature's name
 MAX_TEXT_BYTES = 2**20  # of a schema, a pattern, a grammar or all choices together
 
 
@@ -37,7 +41,7 @@ NO_DEFAULTS = GrammarDefaults()
 
 
 @dataclass(frozen=True, slots=True)
-class GrammarSpec:
+class GrammarSpec(Attachment):
     """One constraint. Equal specs share one compiled grammar."""
 
     kind: GrammarKind
@@ -46,6 +50,9 @@ class GrammarSpec:
     any_whitespace: bool = True  # JSON: between tokens, as the model likes; False = one compact form
     whitespace_pattern: str = ""  # JSON: a regular expression for white space between tokens; "" = see any_whitespace
     source: str = field(default="structured_outputs", compare=False)  # the request's field that says so, for errors
+    feature: str = GRAMMAR
+
+    lacking: ClassVar[str] = "a grammar needs an engine with a compiler of grammars"
 
     @property
     def digest(self) -> str:

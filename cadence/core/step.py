@@ -18,8 +18,8 @@ be a burst of several. The first computes what the arrays say; in each one after
 the token it has just got, with drafts of its own, and samples the next. The device advances tokens, lengths and slots
 itself, and a row that ends in mid-burst (a stop token, its length) goes quiet: it yields no more tokens.
 
-Some rows choose only among tokens that the host names, which it can tell when it has their last ones. Such a row waits:
-the forward runs, and its tokens are chosen when the mail is there. Of a burst it has the first forward only.
+Some rows need more of the host than a plan, which it can tell only when it has their last tokens. Such a row waits: the
+forward runs, and its tokens are chosen when the mail is there. Of a burst it has the first forward only.
 """
 
 from __future__ import annotations
@@ -48,6 +48,14 @@ class StepPayloads(dict[str, Any]):
     """By a feature's name: what is sent with a plan. Without an entry, nothing is."""
 
 
+class Mail(dict[str, Any]):
+    """By a feature's name: what rows of a step wait for before their tokens are chosen."""
+
+
+class ResultPayloads(dict[str, Any]):
+    """By a feature's name: what came back beside tokens. Without an entry, nothing did."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewRow:
     """A request that takes a row: fresh, or resumed after preemption (the device sees no difference)."""
@@ -63,7 +71,6 @@ class NewRow:
     stop_token_ids: frozenset[int]  # eos and stop ids together: what min_tokens suppresses
     max_len: int  # most tokens (prompt + output) this request may ever hold
     most_drafts: int = 0  # that may be proposed for one forward
-    constrained: bool = False  # mail says which tokens it may get, each time
     payloads: RowPayloads = field(default_factory=RowPayloads)
 
 
@@ -102,7 +109,6 @@ class StepPlan:
     behind: list[tuple[int, int]] = field(default_factory=list)  # (row, tokens that a model which drafts may lack)
     waits: list[int] = field(default_factory=list)  # rows that sample and wait for mail, in plan order
     payloads: StepPayloads = field(default_factory=StepPayloads)
-    given: list[tuple[int, list[int]]] = field(default_factory=list)  # (row, drafts by the host, in place of any other)
 
     @property
     def total_tokens(self) -> int:
@@ -111,14 +117,6 @@ class StepPlan:
 
 _NO_ROWS_NP: IntArray = np.zeros(0, dtype=np.int32)
 NO_PLAN = StepPlan(0, [], [], [], _NO_ROWS_NP, _NO_ROWS_NP, _NO_ROWS_NP, _NO_ROWS_NP)
-
-
-@dataclass(frozen=True, slots=True)
-class TokenMasks:
-    """Mail for the first forward of a step: the tokens that each line of the rows which wait may get."""
-
-    rows_np: IntArray  # [l] whose each line is, in plan order; lines of one row stand one behind the other
-    words_np: IntArray  # [l, ceil(vocabulary / 32)] one bit per token, 1 = it may come
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,4 +150,4 @@ class StepResult:
     num_drafts_np: IntArray  # [m, rows that sample]: how many drafts were verified
     outputs: list[tuple[int, RowOutput]] = field(default_factory=list)  # (row, output), of rows that asked, in order
     errors: dict[int, Failure] = field(default_factory=dict)  # by row: this request failed, the others did not
-    drafts: dict[int, list[int]] = field(default_factory=dict)  # by row that waited: proposed for its next forward
+    payloads: ResultPayloads = field(default_factory=ResultPayloads)

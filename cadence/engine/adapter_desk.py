@@ -14,7 +14,6 @@ from cadence.core.errors import AdapterError, InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.request import EngineRequest
 from cadence.engine.intake import Handler, Prepared
-from cadence.scheduler.constraint import NO_CONSTRAINT
 
 _POLL_S = 0.001
 
@@ -156,7 +155,7 @@ class AdapterDesk:
         if not self._slots.serves(digest):
             why = f"all {self._slots.count} slots for adapters (max_loras) have pinned ones: adapter {adapter.name!r}"
             return request, Failure(FailureCode.BAD_ADAPTER, f"{why} cannot run")
-        return request.with_attachment(adapter.resolved(digest)), NO_CONSTRAINT
+        return request.with_attachment(adapter.resolved(digest)), {}
 
     def _use(self, adapter: AdapterSpec) -> str:
         """Of one in host memory -> its digest"""

@@ -29,6 +29,7 @@ from cadence.scheduler.draft_policy import DraftPolicy
 from cadence.scheduler.drafts import Drafts, NoDrafts
 from cadence.scheduler.feature import HostFeature
 from cadence.scheduler.features.adapters.slots import AdapterSlots
+from cadence.scheduler.features.grammar.feature import GrammarOutputs
 from cadence.scheduler.features.host_bound import HostBound
 from cadence.scheduler.kv.sizing import max_len_that_fits
 from cadence.scheduler.scheduler import Scheduler
@@ -145,7 +146,7 @@ def _features(slots: AdapterSlots, logits_processors: Sequence[Callable[..., Any
         features.append(HostBound())
     if slots.count:
         features.append(slots)
-    return features
+    return [*features, GrammarOutputs()]
 
 
 def _drafts(config: EngineConfig, padded: bool) -> Drafts:

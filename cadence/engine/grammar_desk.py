@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from cadence.core.errors import InvalidRequestError
+from cadence.core.grammar import GRAMMAR, GrammarSpec
 from cadence.core.request import EngineRequest
 from cadence.engine.intake import Handler, Prepared
 from cadence.structured.grammar import Grammar, Matcher
@@ -31,13 +32,14 @@ class GrammarDesk:
         return len(self._tickets)
 
     def takes(self, request: EngineRequest) -> bool:
-        if request.grammar is None:
+        grammar = request.attached(GrammarSpec)
+        if grammar is None:
             return False
         if self._service is None:
             self._service = self._new_service(self._news.set)
         if request.request_id in self._tickets:
             raise InvalidRequestError(f"request_id {request.request_id!r} is already in use", field="request_id")
-        self._tickets[request.request_id] = (request, self._service.request(request.grammar, request.tenant))
+        self._tickets[request.request_id] = (request, self._service.request(grammar, request.tenant))
         self._news.set()
         return True
 
@@ -53,7 +55,7 @@ class GrammarDesk:
             outcome = ticket.outcome
             if outcome is not None:
                 del self._tickets[request_id]
-                yield request, _matcher(outcome, request) if isinstance(outcome, Grammar) else outcome
+                yield request, {GRAMMAR: _matcher(outcome, request)} if isinstance(outcome, Grammar) else outcome
 
     def requests(self) -> list[EngineRequest]:
         return [request for request, _ in self._tickets.values()]

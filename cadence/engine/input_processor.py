@@ -136,8 +136,7 @@ class InputProcessor:
             cache_salt=parsed.cache_salt,
             tenant=parsed.tenant,
             data_parallel_rank=checked_rank(parsed.data_parallel_rank, limits.num_engines),
-            grammar=grammar,
-            attachments=() if adapter is None else (adapter,),
+            attachments=tuple(each for each in (grammar, adapter) if each is not None),
             output_token_ids=parsed.output_token_ids,
         )
         return ProcessedInput(request, parsed.text)

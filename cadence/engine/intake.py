@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from cadence.core.failure import Failure
 from cadence.core.request import EngineRequest
-from cadence.scheduler.constraint import Constraint
 
-Prepared = tuple[EngineRequest, Constraint | Failure]  # (a request, what is put on its output or why it failed)
+Prepared = tuple[EngineRequest, Mapping[str, Any] | Failure]  # (a request, what is ready for its features, or why not)
 
 # Carries out a verb of `core/control.py`: a payload -> the answer, or a `concurrent.futures.Future` of it. What it
 # raises of ours is the answer, but for an EngineDeadError: that ends the engine.
@@ -52,10 +51,9 @@ class IntakeChain:
     """Two of them: what the first has prepared goes on to the second, if that one takes it."""
 
     def __init__(self, first: Intake, second: Intake) -> None:
-        """second: leaves the output as it is"""
         self._first = first
         self._second = second
-        self._constraints: dict[str, Constraint] = {}  # by id, of requests that the first has handed on
+        self._outcomes: dict[str, Mapping[str, Any]] = {}  # by id, of requests that the first has handed on
 
     def __len__(self) -> int:
         return len(self._first) + len(self._second)
@@ -66,7 +64,7 @@ class IntakeChain:
     def drop(self, request_ids: Iterable[str]) -> list[EngineRequest]:
         request_ids = list(request_ids)
         for request_id in request_ids:
-            self._constraints.pop(request_id, None)
+            self._outcomes.pop(request_id, None)
         return [*self._first.drop(request_ids), *self._second.drop(request_ids)]
 
     def ready(self) -> Iterator[Prepared]:
@@ -74,10 +72,10 @@ class IntakeChain:
             if isinstance(outcome, Failure) or not self._second.takes(request):
                 yield request, outcome
             else:
-                self._constraints[request.request_id] = outcome
+                self._outcomes[request.request_id] = outcome
         for request, outcome in self._second.ready():
-            constraint = self._constraints.pop(request.request_id, outcome)
-            yield request, outcome if isinstance(outcome, Failure) else constraint
+            before = self._outcomes.pop(request.request_id, {})
+            yield request, outcome if isinstance(outcome, Failure) else {**before, **outcome}
 
     def requests(self) -> list[EngineRequest]:
         return [*self._first.requests(), *self._second.requests()]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from cadence.core.control import A, P, Verb
-from cadence.core.step import StepPlan, StepResult, TokenMasks
+from cadence.core.step import Mail, StepPlan, StepResult
 
 
 class Executor(Protocol):
@@ -22,7 +22,7 @@ class Executor(Protocol):
         """Queues forwards [first, first + count) of the newest step; those before have been asked for."""
         ...
 
-    def post(self, step_id: int, mail: TokenMasks) -> None:
+    def post(self, step_id: int, mail: Mail) -> None:
         """What rows of the newest step wait for; its first forward has been asked for. Forwards behind that one, and a
         further step, follow."""
         ...

@@ -14,7 +14,7 @@ from cadence.config.engine_config import EngineConfig
 from cadence.core.codec import answer_of, call_of, decode_answer, decode_result, encode, encode_mail, encode_plan
 from cadence.core.control import A, P, Verb
 from cadence.core.errors import ConfigError, EngineDeadError
-from cadence.core.step import StepPlan, StepResult, TokenMasks
+from cadence.core.step import Mail, StepPlan, StepResult
 from cadence.device.base import DeviceCaps
 from cadence.device.cpus import cpu_shares
 from cadence.distributed.mesh import Mesh
@@ -58,7 +58,7 @@ class ProcessExecutor:
     def advance(self, step_id: int, first: int, count: int) -> None:
         self._send(wire.encode_advance(step_id, first, count))
 
-    def post(self, step_id: int, mail: TokenMasks) -> None:
+    def post(self, step_id: int, mail: Mail) -> None:
         self._send(wire.encode_post(step_id, encode_mail(mail)))
 
     def result(self) -> StepResult:

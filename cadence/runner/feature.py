@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from cadence.core.table import RequestTable
 from cadence.kernels.interface.row_ops import StepBatch
@@ -27,12 +28,38 @@ class InputHook(Protocol):
         ...
 
 
+class Report(Protocol):
+    """What a feature tells the host of a forward: tensors to fetch, and how to read them."""
+
+    def tensors(self) -> list[torch.Tensor]: ...
+
+    def unpack(self, arrays_np: list[np.ndarray]) -> Any:
+        """-> the feature's payload of the result; nothing, if it is empty"""
+        ...
+
+
+class Reporter(Protocol):
+    name: str  # the feature's
+
+    def report(self, waiting: Sequence[int]) -> Report:
+        """Of a forward that was committed, for whose rows `waiting` there was mail."""
+        ...
+
+
 class DeviceFeature:
     """Does what the host's half of it sends. Methods do nothing by default."""
 
     name: str  # as `core/features.py` has it
     tables: Sequence[RequestTable] = ()  # told of rows that begin and end
     inputs: Sequence[InputHook] = ()
+    reporters: Sequence[Reporter] = ()
+
+    def rows_of(self, payload: Any) -> Sequence[int]:
+        """Running rows that `apply` writes: what forwards before have brought them must be here."""
+        return ()
 
     def apply(self, payload: Any) -> None:
         """Of a plan: after rows have ended, before others begin."""
+
+    def post(self, payload: Any) -> None:
+        """Of the mail, before the tokens of the rows that wait for it are chosen."""

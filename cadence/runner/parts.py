@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
 import torch
 
 from cadence.core.failure import Failure
-from cadence.core.step import NO_TOKEN, IntArray, RowOutput, StepResult
+from cadence.core.step import NO_TOKEN, IntArray, ResultPayloads, RowOutput, StepResult
 from cadence.device.base import Device, Transfer
 from cadence.kernels.interface.row_ops import FAILED, NO_DRAFT
+from cadence.runner.feature import Report
 from cadence.runner.layout import BatchLayout
 from cadence.sample.output import BAD_MODEL, SampleOutput, Unpacked
 
@@ -37,26 +39,7 @@ class NoSample:
         return np.empty(0, dtype=np.int32), {}, {}
 
 
-class DraftsAhead:
-    """What rows that waited will verify next, for the host to know. None: there are no drafts."""
-
-    def __init__(self, rows_np: IntArray, tensors: Sequence[torch.Tensor] = ()) -> None:
-        """rows [n]; tensors: their drafts [n, most], of which there are so many [n]"""
-        self._rows_np = rows_np
-        self._tensors = list(tensors)
-
-    def tensors(self) -> list[torch.Tensor]:
-        return self._tensors
-
-    def unpack(self, arrays_np: list[np.ndarray]) -> dict[int, list[int]]:
-        """-> by row"""
-        if not arrays_np:
-            return {}
-        rows = zip(self._rows_np.tolist(), *(array_np.tolist() for array_np in arrays_np), strict=True)
-        return {row: drafts[:count] for row, drafts, count in rows if count > 0}
-
-
-NO_DRAFTS_AHEAD = DraftsAhead(np.zeros(0, dtype=np.int32))
+NO_REPORTS: Mapping[str, Report] = MappingProxyType({})
 
 
 class Part(Protocol):
@@ -78,27 +61,31 @@ class SampledPart:
         layout: BatchLayout,
         sampled: SampleOutput | NoSample,
         observations: Sequence[Observation] = (),
-        ahead: DraftsAhead = NO_DRAFTS_AHEAD,
+        reports: Mapping[str, Report] = NO_REPORTS,
     ) -> None:
         self._layout = layout
         self._sampled = sampled
         self._observations = observations
-        self._ahead = ahead
-        of_hooks = (observation.tensors() for observation in observations)
-        self._tensors = [sampled.tensors(), ahead.tensors(), *of_hooks]
+        self._reports = reports
+        self._tensors = [each.tensors() for each in (sampled, *observations, *reports.values())]
         self._transfer = device.download([tensor for group in self._tensors for tensor in group])
 
     def result(self, step_id: int) -> StepResult:
         arrays_np = iter(self._transfer.wait())
-        first, ahead, *rest = [[next(arrays_np) for _ in group] for group in self._tensors]
+        first, *rest = [[next(arrays_np) for _ in group] for group in self._tensors]
         lines_np, logprobs, failures = self._sampled.unpack(first)
         rows, num_drafts_np = self._layout.line_rows_np.tolist(), _num_drafts(self._layout, lines_np[None])
         lines_np, errors = _failed(rows, lines_np, failures)
         outputs: list[tuple[int, RowOutput]] = [(rows[i], logprobs[i]) for i in sorted(logprobs) if lines_np[i] >= 0]
-        for observation, group_np in zip(self._observations, rest, strict=True):
+        for observation, group_np in zip(self._observations, rest, strict=False):
             outputs += observation.unpack(group_np).items()
         tokens_np = self._layout.by_row(np.maximum(lines_np[None], NO_TOKEN), NO_TOKEN, self._layout.width)
-        return StepResult(step_id, tokens_np, num_drafts_np, outputs, errors, self._ahead.unpack(ahead))
+        return StepResult(step_id, tokens_np, num_drafts_np, outputs, errors, self._payloads(rest))
+
+    def _payloads(self, arrays_np: list[list[np.ndarray]]) -> ResultPayloads:
+        of_reports = arrays_np[len(self._observations) :]
+        found = ((name, report.unpack(group)) for (name, report), group in zip(self._reports.items(), of_reports))
+        return ResultPayloads((name, payload) for name, payload in found if payload)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cadence.core.step import NO_PLAN, StepPlan, StepResult, TokenMasks
+from cadence.core.step import NO_PLAN, Mail, StepPlan, StepResult
 from cadence.core.table import RequestTable
 from cadence.models.interface.model import LayerCache
 from cadence.runner.feature import DeviceFeature
@@ -53,9 +53,10 @@ class Runner:
         else:
             self._queue(step_id, self._newest.launch(first, count))
 
-    def post(self, step_id: int, mail: TokenMasks) -> None:
+    def post(self, step_id: int, mail: Mail) -> None:
         """What rows of the newest step wait for. All that was asked of it is queued now."""
-        self._parts.sampler.post(mail)
+        for name, payload in mail.items():
+            self._parts.features[name].post(payload)
         self._queue(step_id, self._newest.go_on())
 
     def result(self) -> StepResult:
@@ -90,7 +91,9 @@ class Runner:
         for row in plan.ended:
             self._end(row)
         for name, payload in plan.payloads.items():
-            self._parts.features[name].apply(payload)
+            feature = self._parts.features[name]
+            self._parts.loop.await_rows(feature.rows_of(payload))
+            feature.apply(payload)
         for request in plan.begun:
             for table in self._parts.tables:
                 table.add(request.row, request)
@@ -100,7 +103,6 @@ class Runner:
             self._parts.drafts.change(drafts)
         for table in self._parts.tables:
             table.flush()
-        self._parts.requests.give(plan.given)
 
 
 class Forwards:

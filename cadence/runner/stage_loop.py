@@ -79,7 +79,7 @@ class StageLoop(StepLoop):
         self._peaks_heard = torch.zeros(shapes.most_lines, device=device.torch_device)
 
     def await_rows_of(self, plan: StepPlan) -> None:
-        self.await_rows([*plan.ended, *(new.row for new in plan.begun), *(row for row, _ in plan.given)])
+        self.await_rows([*plan.ended, *(new.row for new in plan.begun)])
 
     @torch.inference_mode()
     def await_rows(self, rows: Sequence[int]) -> None:

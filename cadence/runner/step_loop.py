@@ -20,19 +20,10 @@ from cadence.models.interface.model import CausalLM, ForwardContext, LayerCache,
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.buffers import StepBuffers
 from cadence.runner.drafting import Drafting, States
-from cadence.runner.feature import InputHook
+from cadence.runner.feature import InputHook, Reporter
 from cadence.runner.graphs import StepGraphs, StepOutputs
 from cadence.runner.layout import BatchLayout, decode_layout
-from cadence.runner.parts import (
-    NO_DRAFTS_AHEAD,
-    DraftsAhead,
-    DrawnLines,
-    DrawnPart,
-    NoSample,
-    Observation,
-    Part,
-    SampledPart,
-)
+from cadence.runner.parts import DrawnLines, DrawnPart, NoSample, Observation, Part, SampledPart
 from cadence.runner.shapes import Shapes, StepShape, Until, WantedShapes, shape_of
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.requests import RequestRows
@@ -83,6 +74,7 @@ class LoopParts:
     graphs: StepGraphs
     drafting: Drafting
     inputs: Mapping[str, InputHook]  # by feature
+    reporters: Sequence[Reporter]
     listeners: Listeners
     block_size: int
     most_drafts: int = 0  # that are proposed for a row and forward
@@ -145,10 +137,10 @@ class StepLoop:
         self._parts.graphs.forget()
 
     def await_rows_of(self, plan: StepPlan) -> None:
-        """Rows are about to end, to begin or to get drafts by it: what forwards before have brought them is here."""
+        """Rows are about to end or to begin by it: what forwards before have brought them is here."""
 
     def await_rows(self, rows: Sequence[int]) -> None:
-        """The same, of rows that end outside any plan."""
+        """The same, of rows that end outside any plan, or that a feature writes."""
 
     def wanted(self) -> WantedShapes:
         """What is worth recording before it is met."""
@@ -184,7 +176,7 @@ class StepLoop:
 
     @torch.inference_mode()
     def choose(self, computed: Computed, waiting: Sequence[int] = ()) -> Part:
-        """Queues the rest of it, with whatever its rows ask for. waiting: rows whose drafts the host wants to know."""
+        """Queues the rest of it, with whatever its rows ask for. waiting: rows for which there was mail."""
         layout, batch = computed.layout, self._buffers.batch(shape_of(computed.layout, computed.until))
         if not layout.num_lines:
             self._commit_without_lines(batch, computed.states)
@@ -328,15 +320,9 @@ class StepLoop:
         sampled = parts.sampler.sample(computed.logits, ctx)
         committed = self._tokens[0, : layout.num_lines]
         self._commit(batch, (sampled.tokens, sampled.peaks[-1]), computed.states, committed)
-        lines, ahead = replace(sampled, tokens=committed), self._drafts_ahead(waiting)
-        return SampledPart(parts.device, layout, lines, computed.observations, ahead)
-
-    def _drafts_ahead(self, waiting: Sequence[int]) -> DraftsAhead:
-        if not (waiting and self._parts.most_drafts):
-            return NO_DRAFTS_AHEAD
-        rows_np = np.array(waiting, dtype=np.int64)
-        drafts = self._parts.requests.drafts(self._parts.device.upload(rows_np), self._parts.most_drafts)
-        return DraftsAhead(rows_np.astype(np.int32), drafts)
+        reports = {each.name: each.report(waiting) for each in parts.reporters} if waiting else {}
+        lines = replace(sampled, tokens=committed)
+        return SampledPart(parts.device, layout, lines, computed.observations, reports)
 
     def _commit_without_lines(self, batch: StepBatch, states: States) -> None:
         nothing = self._tokens[0, :0]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cadence.core.step import NewRow, TokenMasks
+from cadence.core.grammar import GRAMMAR
+from cadence.core.step import NewRow
+from cadence.core.token_masks import TokenMasks
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
 from cadence.sample.context import SampleContext
@@ -26,7 +28,7 @@ class MaskedRows:
         self._mail = _NO_MAIL
 
     def add(self, row: int, request: NewRow) -> None:
-        self._used_np[row] = request.constrained
+        self._used_np[row] = GRAMMAR in request.payloads
 
     def remove(self, row: int) -> None:
         self._used_np[row] = False

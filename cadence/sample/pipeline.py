@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from cadence.core.sampling_params import LogitsProcessor
-from cadence.core.step import TokenMasks
 from cadence.core.table import RequestTable
+from cadence.core.token_masks import TokenMasks
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import NO_IDS, Ops
 from cadence.sample.bad_words import BadWords

@@ -117,7 +117,7 @@ class Admission:
 
     def _held(self, request: RequestState, num_tokens: int) -> int:
         """Tokens for which it gets blocks, with so many computed; the last it may have is never computed."""
-        return max(num_tokens, min(num_tokens + self._drafts.reserve, request.max_len - 1))
+        return max(num_tokens, min(num_tokens + self._budget.reserve, request.max_len - 1))
 
     def _count(self, request: RequestState, computed: int) -> None:
         if request.num_preemptions:
@@ -152,7 +152,6 @@ def _new_row(request: RequestState, computed: int, most_drafts: int, payloads: R
         seed=request.request.seed,
         stop_token_ids=request.stop_ids,
         max_len=request.max_len,
-        constrained=request.is_constrained,
         most_drafts=most_drafts,
         payloads=payloads,
     )

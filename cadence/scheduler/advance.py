@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from cadence.core.step import NewBlocks, NewDrafts
-from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.drafts import Drafts
-from cadence.scheduler.given import GivenDrafts
+from cadence.scheduler.feature import Books, Decodes, HostFeature, with_own
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.pace import PacePolicy, PromptRoom
 from cadence.scheduler.plan import PlanDraft
@@ -23,23 +24,23 @@ class Advance:
 
     def __init__(
         self,
-        budget: TokenBudget,
+        books: Books,
         pace: PacePolicy,
         drafts: Drafts,
         running: RunningList,
-        rows: RowTable,
-        kv: KVManager,
         preemption: Preemption,
+        features: Sequence[HostFeature],
     ) -> None:
-        self._budget = budget
+        self._books = books
+        self._budget = books.budget
         self._pace = pace
         self._drafts = drafts
         self._running = running
-        self._rows = rows
-        self._kv = kv
+        self._rows = books.rows
+        self._kv = books.kv
         self._preemption = preemption
-        self._turns = StageTurns(budget.turns, rows)
-        self._given = GivenDrafts(budget, drafts, rows, kv)
+        self._turns = StageTurns(books.budget.turns, books.rows)
+        self._widening, self._following = with_own(features, "widen"), with_own(features, "booked")
 
     def run(self, draft: PlanDraft, waiting: bool) -> PromptRoom:
         """Fills the draft; returns what room is left for prompts. waiting: somebody may want it."""
@@ -49,17 +50,18 @@ class Advance:
         room = self._room(rows_np, tokens_np, waiting)
         tokens_np = self._limited(draft, room, rows_np, tokens_np)
         self._widen(draft, rows_np, tokens_np)
-        drafts_np = self._given.run(draft, rows_np, tokens_np, waiting)
+        drafts_np: Column = np.full(len(rows_np), draft.width - 1, dtype=np.int64)
+        for feature in self._widening:
+            feature.widen(draft, self._books, Decodes(rows_np, tokens_np, drafts_np, waiting))
         ends_np = self._rows.computed_np[rows_np] + tokens_np + (tokens_np == 1) * drafts_np
         last_np = self._rows.limit_np[rows_np] - 1  # the last token a request may have is never computed
-        ends_np = np.minimum(ends_np + self._drafts.reserve, last_np)
+        ends_np = np.minimum(ends_np + self._budget.reserve, last_np)
         for index in np.flatnonzero(ends_np > self._rows.capacity_np[rows_np]).tolist():
             if index >= len(self._running):
                 break  # preempted, as is everyone behind
             if not self._grow(draft, self._running[index], int(ends_np[index])):
                 tokens_np[index] = 0
         chosen_np = np.flatnonzero(tokens_np[: len(self._running)])
-        draft.drop_given(rows_np[chosen_np])
         self._book(draft, rows_np[chosen_np], tokens_np[chosen_np], drafts_np[chosen_np])
         room.tokens = min(room.tokens, self._budget.step - draft.num_tokens)
         return room
@@ -116,6 +118,8 @@ class Advance:
         lines_np = rows.book(rows_np, tokens_np, drafts_np, draft.step_id)
         if self._drafts.falls_behind:
             self._keep_up(draft, rows_np[tokens_np == 1])
+        for feature in self._following:
+            feature.booked(draft, self._books, rows_np)
         draft.set_running(rows_np, tokens_np, computed_np, lines_np)
         # A known token that did not end its request is computed by the first forward of this plan at the latest.
         register_filled(rows, self._kv, rows_np, np.minimum(rows.computed_np[rows_np], rows.known_np[rows_np]))

@@ -62,7 +62,7 @@ class Extension:
         last_np = rows.limit_np[sampling_np] - 1  # the last token a request may have is never computed
         free = max(kv.num_free - draft.claimed, 0)
         while num_forwards > 1:
-            ends_np = np.minimum(computed_np + (num_forwards - 1) * draft.width + self._drafts.reserve, last_np)
+            ends_np = np.minimum(computed_np + (num_forwards - 1) * draft.width + self._budget.reserve, last_np)
             beyond_np = np.maximum(ends_np - capacity_np, 0)  # [s] tokens
             if int((-(-beyond_np // kv.block_size)).sum()) * kv.num_growing <= free:
                 break
@@ -72,6 +72,6 @@ class Extension:
     def _book(self, draft: PlanDraft) -> None:
         rows, sampling_np = self._rows, draft.following_np
         rows.book_more(sampling_np, draft.num_forwards - 1, draft.width)
-        ends_np = np.minimum(rows.computed_np[sampling_np] + self._drafts.reserve, rows.limit_np[sampling_np] - 1)
+        ends_np = np.minimum(rows.computed_np[sampling_np] + self._budget.reserve, rows.limit_np[sampling_np] - 1)
         for index in np.flatnonzero(ends_np > rows.capacity_np[sampling_np]).tolist():
             grow_row(draft, rows, self._kv, rows.requests[int(sampling_np[index])], int(ends_np[index]))

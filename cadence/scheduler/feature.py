@@ -7,11 +7,38 @@ types of what they say to their halves on the device.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cadence.core.request import EngineRequest
+from cadence.core.step import StepResult
+from cadence.core.update import RequestUpdate
+from cadence.scheduler.budget import TokenBudget
+from cadence.scheduler.kv.manager import KVManager
+from cadence.scheduler.news import News
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.request_state import OrderKey, RequestState
+from cadence.scheduler.rows import Column, RowTable
+from cadence.scheduler.step_in_flight import StepInFlight
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What the scheduler shows features of itself."""
+
+    rows: RowTable
+    kv: KVManager
+    budget: TokenBudget
+
+
+@dataclass(frozen=True, slots=True)
+class Decodes:
+    """Running rows [n] of a plan that is being drawn up."""
+
+    rows_np: Column  # [n]
+    tokens_np: Column  # [n] tokens that each computes, without drafts; 1: it decodes
+    drafts_np: Column  # [n] drafts of each, if it decodes: features write here
+    waiting: bool  # others may be admitted to the step
 
 
 class HostFeature:
@@ -38,6 +65,21 @@ class HostFeature:
     def begin(self, request: RequestState, draft: PlanDraft) -> Any:
         """It takes a row -> what the device is told of the row; None = it does not use the feature"""
         return None
+
+    def widen(self, draft: PlanDraft, books: Books, decodes: Decodes) -> None:
+        """Rows that decode may have drafts in the plan's first forward."""
+
+    def booked(self, draft: PlanDraft, books: Books, rows_np: Column) -> None:
+        """Of the running rows, these [n] are in the plan, and have what it says."""
+
+    def mail(self, step: StepInFlight, books: Books) -> tuple[Any, list[RequestUpdate]]:
+        """All steps before it have returned -> what rows of the step wait for, and the ends of requests that cannot go
+        on"""
+        return None, []
+
+    def reconcile(self, step: StepInFlight, result: StepResult, news: News, books: Books) -> None:
+        """A part of a step has come: `news` have its tokens, by row. Features are asked in reverse: the last one to
+        shape a plan is the first to see what came of it."""
 
     def release(self, request: RequestState) -> None:
         """The last step naming its row has returned."""

@@ -27,7 +27,7 @@ class PlanDraft:
         self.drafts: list[NewDrafts] = []
         self.behind: list[tuple[int, int]] = []  # (row, tokens that a model which drafts may lack)
         self.waits: list[int] = []  # rows that sample and wait for mail, in plan order
-        self.given: list[tuple[int, list[int]]] = []  # (row, drafts by the host)
+        self.certain: list[int] = []  # rows whose drafts the host knows to be right
         self.rows_np = _NO_ROWS_NP  # [n]
         self.sampling_np = _NO_ROWS_NP  # [s] rows that sample, in plan order; known when closed
         self._tokens_np = _NO_ROWS_NP
@@ -50,12 +50,6 @@ class PlanDraft:
     def lines_np(self) -> Column:
         """[s] most tokens that each row which samples does so in the first forward; known when closed"""
         return self._lines_np[self._lines_np > 0]
-
-    def drop_given(self, kept_np: Column) -> None:
-        """Drafts stay with rows [n] alone: others lost their blocks, or sit the step out."""
-        if self.given:
-            kept = set(kept_np.tolist())
-            self.given = [(row, drafts) for row, drafts in self.given if row in kept]
 
     def set_running(self, rows_np: Column, tokens_np: Column, computed_np: Column, lines_np: Column) -> None:
         """tokens [n], without drafts; lines [n]: 0, 1, or 1 and as many as there may be drafts"""
@@ -102,6 +96,5 @@ class PlanDraft:
             drafts=self.drafts,
             behind=self.behind,
             waits=self.waits,
-            given=self.given,
             payloads=self.payloads,
         )

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from itertools import takewhile
+from typing import Any
 
 from cadence.core.request import EngineRequest
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.scheduler.burst import needs_host
-from cadence.scheduler.constraint import NO_CONSTRAINT, Constraint
 from cadence.scheduler.kv.kinds.block import RequestBlocks
 
 NO_ROW = -1
 NOT_TOLD = 2**62  # later than any
-MOST_AHEAD = 16  # tokens that a constraint forces, which are looked for
 
 OrderKey = tuple[int, float, int]  # (priority, arrival, number): smaller is served first and preempted last
 
@@ -28,14 +27,11 @@ class RequestState:
     """Counters of running requests lie in `RowTable`, by row; here is what outlives a row."""
 
     __slots__ = (
-        "_ahead",
-        "_looked",
         "blocks",
-        "constraint",
         "digests",
-        "drafts",
         "first_scheduled_time",
         "id",
+        "kept",
         "key",
         "max_len",
         "needs_host",
@@ -53,6 +49,7 @@ class RequestState:
         "streams",
         "tokens",
         "told_in",
+        "waits",
     )
 
     def __init__(
@@ -61,13 +58,11 @@ class RequestState:
         key: OrderKey,
         blocks: RequestBlocks,
         max_model_len: int,
-        constraint: Constraint = NO_CONSTRAINT,
+        prepared: Mapping[str, Any],
     ) -> None:
         self.request = request
-        self.constraint = constraint  # its state is that behind `tokens`
-        self._ahead: list[int] = []  # tokens that must follow `tokens`, as far as they were looked for
-        self._looked = not self.is_constrained  # for these
-        self.drafts: list[int] = []  # that its next forward verifies, where it is constrained
+        self.kept = dict(prepared)  # by features, under their names: what was prepared for it, at first
+        self.waits = False  # for mail, before its tokens are chosen
         self.id = request.request_id
         self.key = key
         self.number = key[2]  # at least 1, and no other request's of this scheduler, ever
@@ -93,24 +88,6 @@ class RequestState:
     def num_drafts(self, most: int) -> int:
         """Of `most` in a forward, those it wants. Where the host has a say, it sees no token that may not come."""
         return 0 if self.needs_host else self.request.sampling.num_draft_tokens(most)
-
-    @property
-    def is_constrained(self) -> bool:
-        return self.constraint is not NO_CONSTRAINT
-
-    def ahead(self) -> list[int]:
-        """Tokens that its constraint forces behind `tokens`."""
-        if not self._looked:
-            self._ahead, self._looked = self.constraint.ahead(MOST_AHEAD), True
-        return self._ahead
-
-    def follow(self, new: list[int]) -> list[int]:
-        """New tokens -> as many as its constraint allows, which has gone on by them."""
-        allowed = list(takewhile(self.constraint.accept, new))
-        foreseen = self._ahead[: len(new)] == new
-        self._ahead = self._ahead[len(new) :] if foreseen else []
-        self._looked = bool(self._ahead)
-        return allowed
 
     @property
     def has_no_news(self) -> bool:

@@ -35,10 +35,14 @@ class RowTable:
         self.release_at_np = column()  # [rows] confirmed tokens at which a block leaves its window
         self.last_step_np = column()  # [rows] id of the last step naming the row
         self.needs_host_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] the host has a say between two forwards
-        self.waits_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] the host says which tokens it may get
+        self.waits_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] its tokens are chosen when mail is there
         self.streams_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] somebody reads its tokens as they come
         self.requests: dict[int, RequestState] = {}  # by row
         self._free = list(range(num_rows - 1, -1, -1))
+
+    @property
+    def count(self) -> int:
+        return len(self.known_np)
 
     @property
     def num_free(self) -> int:
@@ -48,7 +52,6 @@ class RowTable:
         """A request takes a row; step `step_id` computes its tokens from `cached` up to `end` -> whether it samples."""
         row = request.row = self._free.pop()
         self.requests[row] = request
-        request.drafts = []
         known = len(request.tokens)
         samples = end == known
         self.known_np[row] = known
@@ -60,7 +63,7 @@ class RowTable:
         self.drafted_np[row] = KEEPS_UP
         self.last_step_np[row] = step_id
         self.needs_host_np[row] = request.needs_host
-        self.waits_np[row] = request.is_constrained
+        self.waits_np[row] = request.waits
         self.streams_np[row] = request.streams
         return samples
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -11,20 +13,18 @@ from cadence.core.engine_state import EngineState, EngineStats
 from cadence.core.errors import InvalidRequestError
 from cadence.core.kv_spec import KVLayout
 from cadence.core.request import EngineRequest, FinishReason
-from cadence.core.step import StepPlan, StepResult, TokenMasks
+from cadence.core.step import Mail, StepPlan, StepResult
 from cadence.core.update import RequestUpdate, TokenUpdates
 from cadence.scheduler.admission import Admission
 from cadence.scheduler.advance import Advance
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.burst import BurstPolicy
-from cadence.scheduler.constraint import NO_CONSTRAINT, Constraint
 from cadence.scheduler.decode_times import DecodeTimes
 from cadence.scheduler.drafts import NO_DRAFTS, Drafts
 from cadence.scheduler.extension import Extension
-from cadence.scheduler.feature import HostFeature, with_own
+from cadence.scheduler.feature import Books, HostFeature, with_own
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.kv.sizing import check_pool
-from cadence.scheduler.masks import MaskWriter
 from cadence.scheduler.news import News, news_of
 from cadence.scheduler.pace import PacePolicy
 from cadence.scheduler.plan import PlanDraft
@@ -37,6 +37,8 @@ from cadence.scheduler.running import RunningList
 from cadence.scheduler.snapshot import block_owners, views
 from cadence.scheduler.step_in_flight import StepInFlight
 from cadence.scheduler.update import Reconciler
+
+NOTHING_PREPARED: Mapping[str, Any] = MappingProxyType({})
 
 
 class Scheduler:
@@ -53,7 +55,7 @@ class Scheduler:
         drafts: Drafts = NO_DRAFTS,
     ) -> None:
         """features: in the order in which they are asked"""
-        budget = TokenBudget.of(config, max_model_len, 1 + drafts.most)
+        budget = TokenBudget.of(config, max_model_len, 1 + drafts.most, drafts.reserve, drafts.padded)
         check_pool(layout, num_blocks, budget.in_flight, max_model_len)
         self._by_priority = config.policy == "priority"
         self._features = {feature.name: feature for feature in features}
@@ -74,20 +76,21 @@ class Scheduler:
         self._decodes = DecodeTimes()
         self._pace = PacePolicy(config, layout.block_size, self._decodes)
         self._drafts = drafts
-        self._advance = Advance(budget, self._pace, drafts, self._running, self._rows, self._kv, self._preemption)
+        self._books = books = Books(self._rows, self._kv, budget)
+        self._advance = Advance(books, self._pace, drafts, self._running, self._preemption, features)
         self._admission = Admission(budget, self._waiting, self._running, self._rows, self._kv, drafts, features)
         self._bursts = BurstPolicy(config, self._decodes)
         self._extension = Extension(budget, self._bursts, drafts, self._rows, self._kv)
-        self._reconciler = Reconciler(self._rows, self._kv, drafts)
-        self._masks = MaskWriter(self._rows)
+        self._reconciler = Reconciler(books, drafts, features)
+        self._mailing = with_own(features, "mail")
 
-    def add(self, request: EngineRequest, constraint: Constraint = NO_CONSTRAINT) -> None:
-        """Joins the waiting queue. constraint: on its output, behind the tokens that it has."""
+    def add(self, request: EngineRequest, prepared: Mapping[str, Any] = NOTHING_PREPARED) -> None:
+        """Joins the waiting queue. prepared: for its features, under their names"""
         self.check(request)
         self._num_added += 1
         tables = self._kv.new_tables(request.cache_salt, request.keys_digest)
         self._requests[request.request_id] = state = RequestState(
-            request, self._key_of(request), tables, self._max_model_len, constraint
+            request, self._key_of(request), tables, self._max_model_len, prepared
         )
         for feature in self._joined:
             feature.join(state)
@@ -125,14 +128,23 @@ class Scheduler:
         plan = draft.build(self._retiring.take_ended(), together)
         self._last_step = plan.step_id
         self._in_flight[plan.step_id] = StepInFlight(
-            plan, draft.sampling_np, draft.following_np, draft.lines_np, plan.num_forwards, awaits_mail=bool(plan.waits)
+            plan,
+            draft.sampling_np,
+            draft.following_np,
+            draft.lines_np,
+            plan.num_forwards,
+            awaits_mail=bool(plan.waits),
+            certain=tuple(draft.certain),
         )
         return plan
 
-    def mail(self, step: StepInFlight) -> tuple[TokenMasks, list[RequestUpdate]]:
+    def mail(self, step: StepInFlight) -> tuple[Mail, list[RequestUpdate]]:
         """What rows of a step wait for; all steps before it have returned. -> it, and the ends of requests that cannot
         go on: theirs is not waited for"""
-        mail, ended = self._masks.write(step.plan.waits, step.plan.given)
+        mail, ended = Mail(), list[RequestUpdate]()
+        for feature in self._mailing:
+            mail[feature.name], ends = feature.mail(step, self._books)
+            ended += ends
         for update in ended:
             self._end(self._requests[update.request_id])
         return mail, ended

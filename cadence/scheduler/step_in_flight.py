@@ -22,6 +22,7 @@ class StepInFlight:
     num_drafts: int = 0  # that these verified, in all rows together
     launched: float = 0.0  # seconds, time.perf_counter
     awaits_mail: bool = False  # that its rows wait for: it was not posted
+    certain: tuple[int, ...] = ()  # rows whose drafts in the first forward the host knew to be right
 
     @property
     def returning_np(self) -> Column:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from cadence.core.draft_stats import DraftStats, Run
-from cadence.core.failure import Failure, FailureCode
-from cadence.core.request import FinishReason
 from cadence.core.step import NO_TOKEN, IntArray, PromptLogprobs, StepResult
 from cadence.core.update import TokenUpdates
 from cadence.scheduler.advance import register_filled
 from cadence.scheduler.drafts import Drafts
-from cadence.scheduler.kv.manager import KVManager
+from cadence.scheduler.feature import Books, HostFeature, with_own
 from cadence.scheduler.news import News, news_of
-from cadence.scheduler.request_state import RequestState, Status
-from cadence.scheduler.rows import Column, RowTable
+from cadence.scheduler.request_state import Status
+from cadence.scheduler.rows import Column
 from cadence.scheduler.step_in_flight import StepInFlight
 from cadence.scheduler.stop import take_until_stop
 
@@ -24,9 +22,11 @@ from cadence.scheduler.stop import take_until_stop
 class Reconciler:
     """Rows whose request has ended since the plan was made are settled here: what they produced is dropped."""
 
-    def __init__(self, rows: RowTable, kv: KVManager, drafts: Drafts) -> None:
-        self._rows = rows
-        self._kv = kv
+    def __init__(self, books: Books, drafts: Drafts, features: Sequence[HostFeature]) -> None:
+        self._books = books
+        self._rows = books.rows
+        self._kv = books.kv
+        self._features = with_own(features, "reconcile")[::-1]
         self._drafts = drafts
         self.draft_stats = DraftStats()
         self._tokens = TokenUpdates()  # of requests that were told of, and have no other news
@@ -42,6 +42,8 @@ class Reconciler:
     def run(self, step: StepInFlight, result: StepResult) -> News:
         """News of each row from one part of a plan's result. The caller ends requests whose news say so."""
         news = self._take_tokens(step, result)
+        for feature in self._features:
+            feature.reconcile(step, result, news, self._books)
         for row, output in result.outputs:
             if isinstance(output, PromptLogprobs):
                 self._take_prompt_logprobs(news, row, output)
@@ -81,8 +83,6 @@ class Reconciler:
             else:
                 request.tokens.extend(new)
         self._tokens.extend(numbers, plain)
-        if step.plan.waits and not step.num_returned:
-            self._move_on(step.plan.waits, news, result.drafts)
         return news
 
     def _with_more(self, step: StepInFlight, result: StepResult) -> Collection[int]:
@@ -90,21 +90,6 @@ class Reconciler:
         if self._drafts.most:
             return range(len(self._rows.known_np))
         return {*step.plan.waits, *result.errors, *(row for row, _ in result.outputs)}
-
-    def _move_on(self, waiting: list[int], news: News, drafts: dict[int, list[int]]) -> None:
-        """Rows whose tokens had to be allowed go on from there, or end: nothing may follow."""
-        for row in waiting:
-            if row not in news or news[row].finish_reason is not None:
-                continue
-            request = self._rows.requests[row]
-            request.drafts, constraint = drafts.get(row, []), request.constraint
-            new = news[row].new_token_ids
-            allowed = request.follow(new)
-            if constraint.finished or len(allowed) < len(new):
-                news[row].new_token_ids, news[row].complete = allowed, not constraint.finished
-                news[row].finish_reason, news[row].stop_reason = end_of_output(request)
-                del request.tokens[len(request.tokens) - len(new) + len(allowed) :]
-                self._rows.stop(row)
 
     def _take_runs(self, step: StepInFlight, result: StepResult, news: News) -> None:
         """What became of drafts, forward by forward."""
@@ -154,20 +139,11 @@ class Reconciler:
                 rows.release_later(row, kv.next_release(request.blocks))
 
 
-def end_of_output(request: RequestState) -> tuple[FinishReason, Failure | None]:
-    """Why a request ends whose output no token may follow."""
-    error, grammar = request.constraint.error, request.request.grammar
-    if error and grammar is not None:
-        return FinishReason.ERROR, Failure(FailureCode.BAD_GRAMMAR, f"{grammar.source} takes too much work: {error}")
-    return FinishReason.STOP, None
-
-
 def _proposed(step: StepInFlight, drafts_np: IntArray) -> IntArray:
     """Of the drafts verified [m, s], those that were not given by the host, which knew them to be right."""
-    if not step.plan.given or step.num_returned:
+    if not step.certain or step.num_returned:
         return drafts_np
-    given_np = np.isin(step.returning_np, [row for row, _ in step.plan.given])
-    return np.where(given_np, 0, drafts_np)
+    return np.where(np.isin(step.returning_np, step.certain), 0, drafts_np)
 
 
 def _kept_runs(drafts: list[int], tokens: list[int], kept: int) -> list[Run]:

@@ -59,7 +59,7 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
     "cadence/scheduler/scheduler.py": {
         "config": "engine_config",
         "core": "engine_state errors kv_spec request step update",
-        "scheduler": "admission advance budget burst constraint decode_times drafts extension feature masks news pace "
+        "scheduler": "admission advance budget burst decode_times drafts extension feature news pace "
         "plan preempt queue request_state retiring rows running snapshot step_in_flight update",
         "scheduler.kv": "manager sizing",
     },

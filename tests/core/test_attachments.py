@@ -10,13 +10,15 @@ import pytest
 from cadence.core.adapter import AdapterSpec
 from cadence.core.codec import decode_request, encode_request
 from cadence.core.features import FEATURES
+from cadence.core.grammar import GrammarKind, GrammarSpec
 from tests.helpers.toy_model import make_request
 
+GRAMMAR = GrammarSpec(GrammarKind.REGEX, "a+", source="regex")
 ADAPTER = AdapterSpec("sql", "/adapters/sql", number=3)
 
 
 def test_attachments_cross_as_what_they_are() -> None:
-    request = make_request("r", [1], attachments=(ADAPTER,))
+    request = make_request("r", [1], attachments=(GRAMMAR, ADAPTER))
     assert decode_request(encode_request(request)) == request
 
 
@@ -36,8 +38,8 @@ def test_types_of_attachments_say_their_feature() -> None:
             assert default == name
 
 
-def test_an_adapter_changes_keys_once_its_content_is_known() -> None:
-    request = make_request("r", [1], attachments=(ADAPTER,))
+def test_an_adapter_changes_keys_once_its_content_is_known_and_a_grammar_never() -> None:
+    request = make_request("r", [1], attachments=(GRAMMAR, ADAPTER))
     assert (request.keys_digest, request.keys_name) == ("", "/adapters/sql")
     resolved = request.with_attachment(ADAPTER.resolved("abc"))
     assert (resolved.keys_digest, resolved.keys_name) == ("abc", "abc")

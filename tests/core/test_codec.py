@@ -35,20 +35,23 @@ from cadence.core.control import ALLOCATE_KV, CONTROL, KV_BLOCKS, Verb
 from cadence.core.engine_state import EngineState, RequestView
 from cadence.core.errors import AdapterError, ConfigError, EngineDeadError, InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
+from cadence.core.grammar import GRAMMAR
 from cadence.core.messages import FromEngine
 from cadence.core.request import FinishReason
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.core.step import (
+    Mail,
     NewBlocks,
     NewRow,
     PromptLogprobs,
+    ResultPayloads,
     RowPayloads,
     StepPayloads,
     StepPlan,
     StepResult,
     TokenLogprobs,
-    TokenMasks,
 )
+from cadence.core.token_masks import TokenMasks
 from cadence.core.update import RequestUpdate
 from cadence.engine.input_processor import InputLimits, InputProcessor
 from cadence.engine.parallel_sampling import fan_out
@@ -149,10 +152,10 @@ FAILURE = Failure(FailureCode.NO_TOKEN_LEFT, "none is left")
 
 def test_plans_and_results_cross_as_bytes() -> None:
     rows_np = np.array([3, 1], dtype=np.int32)
-    said = RowPayloads({ADAPTERS: 1})
+    said = RowPayloads({ADAPTERS: 1, GRAMMAR: True})
     row = NewRow(3, "r", rows_np, 2, 0, ([4, 5],), SamplingParams(top_k=7), 11, frozenset({2}), 30, payloads=said)
     plan = StepPlan(8, [1], [row], [NewBlocks(1, 0, 2, [6])], rows_np, rows_np, rows_np, rows_np, 4, 2, 3)
-    sent_down = StepPayloads({ADAPTERS: [(1, "digest")]})
+    sent_down = StepPayloads({ADAPTERS: [(1, "digest")], GRAMMAR: [(3, [7, 8])]})
     found = decode_plan(encode_plan(replace(plan, waits=[3], payloads=sent_down)))
     assert found.waits == [3] and found.payloads == sent_down
     (begun,) = found.begun
@@ -161,15 +164,17 @@ def test_plans_and_results_cross_as_bytes() -> None:
     assert found.blocks == plan.blocks and (found.num_forwards, found.num_together, found.width) == (4, 2, 3)
     assert found.rows_np.dtype == np.int32 and found.num_samples_np.tolist() == [3, 1]
 
-    mail = decode_mail(encode_mail(TokenMasks(rows_np, np.array([[-1, 7], [5, -(2**31)]], dtype=np.int32))))
+    masks = TokenMasks(rows_np, np.array([[-1, 7], [5, -(2**31)]], dtype=np.int32))
+    mail = decode_mail(encode_mail(Mail({GRAMMAR: masks})))[GRAMMAR]
     assert mail.rows_np.tolist() == [3, 1] and mail.words_np.tolist() == [[-1, 7], [5, -(2**31)]]
 
     tokens = TokenLogprobs(rows_np, rows_np.astype(np.float32) / 2, 2)
     prompt = PromptLogprobs(1, rows_np[:, None], rows_np[:, None].astype(np.float32), rows_np)
-    sent = StepResult(8, rows_np[None, :, None], rows_np[None], [(3, tokens), (1, prompt)], {1: FAILURE})
+    outputs, ahead = [(3, tokens), (1, prompt)], ResultPayloads({GRAMMAR: {3: [5, 6]}})
+    sent = StepResult(8, rows_np[None, :, None], rows_np[None], outputs, {1: FAILURE}, ahead)
     result = decode_result(encode_result(sent))
     assert result.token_ids_np.tolist() == [[[3], [1]]] and result.num_drafts_np.tolist() == [[3, 1]]
-    assert result.errors == {1: FAILURE}
+    assert result.errors == {1: FAILURE} and result.payloads == ahead
     (first, one), (second, other) = result.outputs
     assert (first, second) == (3, 1) and isinstance(one, TokenLogprobs) and isinstance(other, PromptLogprobs)
     assert one.logprobs_np.tolist() == [1.5, 0.5] and one.rank == 2

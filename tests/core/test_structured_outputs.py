@@ -146,7 +146,7 @@ def test_pydantic_models_are_schemas() -> None:
 def test_a_spec_travels_with_its_request() -> None:
     sent = spec(json=SCHEMA, whitespace_pattern=" ?")
     rule = StopRule(frozenset(), frozenset(), 0, 4)
-    request = EngineRequest("r", [1], SamplingParams(), rule, seed=0, arrival_time=0.0, grammar=sent)
-    read = decode_request(encode_request(request)).grammar
+    request = EngineRequest("r", [1], SamplingParams(), rule, seed=0, arrival_time=0.0, attachments=(sent,))
+    read = decode_request(encode_request(request)).attached(GrammarSpec)
     assert read is not None and read == sent
     assert read.digest == sent.digest and read.source == sent.source

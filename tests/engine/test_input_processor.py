@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cadence.core.errors import ContextLengthError, InvalidRequestError
+from cadence.core.grammar import GrammarSpec
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.core.structured_outputs import StructuredOutputsParams
 from cadence.engine.beam import BeamSearch
@@ -172,5 +173,6 @@ def test_structured_output_ends_here_for_now(inputs: InputProcessor) -> None:
     alone = SamplingParams(structured_outputs=StructuredOutputsParams(regex="a"))
     for params in (alone, BeamSearch(32, EOS, beam).probe):
         request = inputs.process("r", "the dog", params).request
-        assert request.grammar is not None and request.grammar.source == "structured_outputs.regex"
+        grammar = request.attached(GrammarSpec)
+        assert grammar is not None and grammar.source == "structured_outputs.regex"
         assert request.sampling.structured_outputs is None, "it goes no further than the engine's host"

@@ -13,7 +13,7 @@ from typing import Any
 from cadence.config.engine_config import EngineConfig
 from cadence.config.parallel import ONE_PROCESS
 from cadence.core.control import A, P, Verb
-from cadence.core.step import StepPlan, StepResult, TokenMasks
+from cadence.core.step import Mail, StepPlan, StepResult
 from cadence.device.base import Device
 from cadence.distributed.collectives import open_collectives
 from cadence.distributed.links import open_links
@@ -68,7 +68,7 @@ class ThreadedRanks:
     def advance(self, step_id: int, first: int, count: int) -> None:
         self._tell(lambda worker: worker.advance(step_id, first, count))
 
-    def post(self, step_id: int, mail: TokenMasks) -> None:
+    def post(self, step_id: int, mail: Mail) -> None:
         self._tell(lambda worker: worker.post(step_id, mail))
 
     def result(self) -> StepResult:

@@ -30,10 +30,11 @@ from cadence.core.codec import (
 )
 from cadence.core.control import A, P, Verb
 from cadence.core.engine_state import EngineStats
+from cadence.core.grammar import GRAMMAR
 from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import BeamSearchOutput
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import NO_PLAN, StepPlan, StepResult, TokenMasks
+from cadence.core.step import NO_PLAN, Mail, StepPlan, StepResult
 from cadence.device.base import Graph, Output
 from cadence.device.cpu import CpuDevice
 from cadence.engine.beam import BeamSearch, LiveBeam, run_rounds
@@ -88,8 +89,8 @@ class Trace:
             self.bursts[self._ids[row]] += samples and plan.num_forwards > 1
             self.chunks[self._ids[row]] += not samples
 
-    def mail_went_down(self, mail: TokenMasks) -> None:
-        for row in mail.rows_np.tolist():
+    def mail_went_down(self, mail: Mail) -> None:
+        for row in mail[GRAMMAR].rows_np.tolist():
             self.masks[self._ids[row]] += 1
 
     def forwards_were_asked_for(self, count: int) -> None:
@@ -146,7 +147,7 @@ class WatchedExecutor:
         self._trace.forwards_were_asked_for(count)
         self._executor.advance(step_id, first, count)
 
-    def post(self, step_id: int, mail: TokenMasks) -> None:
+    def post(self, step_id: int, mail: Mail) -> None:
         self._trace.mail_went_down(mail)
         self._executor.post(step_id, decode_mail(encode_mail(mail)))
 

@@ -87,7 +87,7 @@ MUTANTS = (
     ),
     Mutant(
         "structured output: a row gets the mask of the state before",
-        "scheduler/masks.py",
+        "scheduler/features/grammar/masks.py",
         "        accepted += 1\n        constraint.fill(mask_np)",
         "        accepted += 1\n        constraint.fill(mask_np.copy())",
         ("structured", "scheduler", "e2e/test_structured.py", "matrix"),

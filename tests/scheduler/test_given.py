@@ -1,10 +1,12 @@
-"""Drafts that the host gives: they stay with the rows of their step."""
+"""Tokens that a grammar forces are drafts: they stay with the rows of their step."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from cadence.core.grammar import GRAMMAR
 from cadence.core.step import NO_TOKEN, IntArray, StepPlan, StepResult
+from cadence.scheduler.features.grammar.feature import GrammarOutputs
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_engine import make_cache, make_config
 from tests.helpers.toy_model import VOCAB, make_layout, make_request
@@ -33,13 +35,13 @@ class AlwaysSeven:
 def test_drafts_of_a_row_that_loses_its_blocks_are_not_in_the_plan() -> None:
     """The elder one's prompt goes on in chunks and takes the blocks of the younger one, which had drafts."""
     config = make_config(max_num_seqs=16, max_num_batched_tokens=64, long_prefill_token_threshold=16)
-    scheduler = Scheduler(config, make_cache(4), make_layout((0,), 4), num_blocks=17, max_model_len=64)
+    scheduler = Scheduler(config, make_cache(4), make_layout((0,), 4), 17, 64, [GrammarOutputs()])
     scheduler.add(make_request("old", [1] * 58, 4))
-    scheduler.add(make_request("young", [2] * 3, 30), AlwaysSeven())
+    scheduler.add(make_request("young", [2] * 3, 30), {GRAMMAR: AlwaysSeven()})
     given = []
     while not scheduler.stats().num_preemptions:
         plan = scheduler.schedule()
-        given.append(dict(plan.given))
+        given.append(dict(plan.payloads.get(GRAMMAR, ())))
         assert given[-1].keys() <= set(plan.rows_np.tolist())
         if plan.waits:
             scheduler.mail(scheduler.in_flight(plan.step_id))

@@ -26,12 +26,13 @@ from cadence.core.control import WARM_UP_MORE, Verb
 from cadence.core.kv_spec import LayerKV, plan_layout
 from cadence.core.messages import EngineInfo
 from cadence.core.request import EngineRequest
-from cadence.core.step import NO_PLAN, PromptLogprobs, StepPlan, StepResult, TokenMasks
+from cadence.core.step import NO_PLAN, Mail, PromptLogprobs, StepPlan, StepResult
 from cadence.core.update import RequestUpdate
 from cadence.engine.core import EngineCore
 from cadence.engine.core_process import build_core, main
 from cadence.engine.grammar_desk import GrammarDesk
 from cadence.executor.base import Executor
+from cadence.scheduler.features.grammar.feature import GrammarOutputs
 from cadence.scheduler.scheduler import Scheduler
 
 UNREADABLE, RAISES, ABORTS, HANGS, UNSHOWABLE, GARBLED = 201, 202, 203, 204, 205, 206  # tokens of a prompt
@@ -61,7 +62,7 @@ class ToyExecutor:
     def advance(self, step_id: int, first: int, count: int) -> None:
         time.sleep(STEP_S)
 
-    def post(self, step_id: int, mail: TokenMasks) -> None:
+    def post(self, step_id: int, mail: Mail) -> None:
         raise AssertionError("nobody waits for mail")
 
     def result(self) -> StepResult:
@@ -175,7 +176,9 @@ def toy(args: EngineArgs, front: type[PoisonedCore] = PoisonedCore) -> tuple[Any
     max_model_len, num_blocks = args.max_model_len or 512, 4000
     config = SchedulerConfig(64, 2048, "fcfs", True, 0, steps_in_flight=1)
     layout = plan_layout([LayerKV(1, 1)], 16, "bfloat16")
-    scheduler = Scheduler(config, CacheConfig(16, True, 0.9, 0, 0), layout, num_blocks, max_model_len)
+    scheduler = Scheduler(
+        config, CacheConfig(16, True, 0.9, 0, 0), layout, num_blocks, max_model_len, [GrammarOutputs()]
+    )
     grammars = GrammarDesk(_no_grammars)
     core = EngineCore(scheduler, PoisonedExecutor(ToyExecutor(vocab_size)), grammars, depth=1, queues_work=False)
     return front(core), EngineInfo(num_blocks, max_model_len, vocab_size, "toy", "cpu", 2**30, False, False)

@@ -114,7 +114,7 @@ class FakeLLM:
         self._outputs.add(request_id, children, processed.prompt_text)
         self._running[request_id] = children
         self.started.append(request_id)
-        self.grammars.append(processed.request.grammar)
+        self.grammars.append(processed.request.attached(GrammarSpec))
         self.ranks.append(processed.request.data_parallel_rank)
         try:
             for step in range(processed.request.stop.max_tokens):

@@ -12,12 +12,13 @@ from cadence.device.base import Device
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import ONE_STAGE, StageLinks
 from cadence.kernels.interface.ops import Ops
-from cadence.kernels.interface.row_ops import DraftState, KeptStates
+from cadence.kernels.interface.row_ops import DraftState, KeptStates, RowState
 from cadence.lora.store import AdapterStore
 from cadence.models.interface.model import CausalLM
 from cadence.runner.drafting import Drafting, DraftsElsewhere, LookedUpDrafts
 from cadence.runner.feature import DeviceFeature
 from cadence.runner.features.adapters.rows import AdapterRows, DeviceAdapters
+from cadence.runner.features.grammar.rows import DeviceGrammar
 from cadence.runner.graphs import StepGraphs
 from cadence.runner.limits import RunnerLimits
 from cadence.runner.model_drafts import ModelDrafts, ModelDraftsParts
@@ -68,13 +69,10 @@ def build_parts(
     drafts, drafted = DraftRows(device, limits.num_rows), DraftedRows(device, limits.num_rows)
     blocks = BlockTables(device, limits.num_rows, -(-max_len // layout.block_size), len(layout.groups))
     speculative = limits.speculative if models.links.is_last else NO_SPECULATION
-    new_sampler = sampler_of(speculative, requests.state, distributions_of(speculative, limits.num_rows, models.draft))
-    new_sampler = sharing(new_sampler, models.ranks)
-    sampler = SamplePipeline(
-        device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors, new_sampler
-    )
+    sampler = _sampler(device, ops, models, limits, requests.state, logits_processors)
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
-    features = _features(device, ops, models, limits.num_rows, shapes, graphs)
+    features = _adapters(device, ops, models, limits.num_rows, shapes, graphs)
+    features.append(DeviceGrammar(device, requests, sampler, limits.width - 1))
     proposer = new_proposer(speculative, ops, drafts.most)
     drafting: Drafting = LookedUpDrafts(proposer) if models.links.is_last else DraftsElsewhere(models.aux_layers)
     if isinstance(draft := models.draft, DraftModel):
@@ -85,10 +83,12 @@ def build_parts(
     of_features = [table for feature in features for table in feature.tables]
     of_drafts, tables = (drafts, drafted, waiting), [*proposer.tables(requests.state), *of_features]
     inputs = {hook.name: hook for feature in features for hook in feature.inputs}
-    sizes = (layout.block_size, limits.width - 1)
     listeners = _listeners(models.links, ops, limits.width - 1)
-    of_rows, forwards = (requests, blocks, sampler), (shapes, graphs, drafting, inputs, listeners)
-    loop = LoopParts(device, ops, model, *of_rows, *forwards, *sizes)
+    of_rows, forwards = (
+        (requests, blocks, sampler),
+        (shapes, graphs, drafting, inputs, features[-1].reporters, listeners),
+    )
+    loop = LoopParts(device, ops, model, *of_rows, *forwards, layout.block_size, limits.width - 1)
     return RunnerParts(
         requests=requests,
         blocks=blocks,
@@ -101,6 +101,22 @@ def build_parts(
     )
 
 
+def _sampler(
+    device: Device,
+    ops: Ops,
+    models: LoadedModels,
+    limits: RunnerLimits,
+    state: RowState,
+    logits_processors: Sequence[Callable],
+) -> SamplePipeline:
+    speculative = limits.speculative if models.links.is_last else NO_SPECULATION
+    new_sampler = sampler_of(speculative, state, distributions_of(speculative, limits.num_rows, models.draft))
+    new_sampler, vocab_size = sharing(new_sampler, models.ranks), models.target.vocab_size
+    return SamplePipeline(
+        device, ops, limits.num_rows, vocab_size, limits.logprobs_mode, logits_processors, new_sampler
+    )
+
+
 def _listeners(links: StageLinks, ops: Ops, most_drafts: int) -> Listeners:
     return EarlierStages(links, ops.rows, most_drafts) if links.count > 1 and links.is_last else NobodyElse()
 
@@ -109,7 +125,7 @@ def _loop(parts: LoopParts, links: StageLinks) -> StepLoop:
     return StepLoop(parts) if links.is_last else StageLoop(parts, links)
 
 
-def _features(
+def _adapters(
     device: Device, ops: Ops, models: LoadedModels, num_rows: int, shapes: Shapes, graphs: StepGraphs
 ) -> list[DeviceFeature]:
     features: list[DeviceFeature] = []

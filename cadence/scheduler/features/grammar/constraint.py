@@ -33,26 +33,3 @@ class Constraint(Protocol):
 
     def fill(self, mask_np: IntArray) -> None:
         """Which tokens may come next: [num_words], one bit each."""
-
-
-class Unconstrained:
-    """Any token may come."""
-
-    num_words = 0
-    finished = False
-    error = ""
-
-    def accept(self, token: int) -> bool:
-        return True
-
-    def rollback(self, count: int) -> None:
-        """There is no state."""
-
-    def ahead(self, most: int) -> list[int]:
-        return []
-
-    def fill(self, mask_np: IntArray) -> None:
-        mask_np[:] = -1
-
-
-NO_CONSTRAINT = Unconstrained()

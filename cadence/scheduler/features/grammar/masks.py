@@ -4,47 +4,43 @@ from __future__ import annotations
 
 import numpy as np
 
-from cadence.core.step import IntArray, TokenMasks
+from cadence.core.step import IntArray
+from cadence.core.token_masks import TokenMasks
 from cadence.core.update import RequestUpdate
+from cadence.scheduler.features.grammar.output import end_of_output, output_of
 from cadence.scheduler.news import news_of
 from cadence.scheduler.request_state import RequestState, Status
-from cadence.scheduler.rows import RowTable
-from cadence.scheduler.update import end_of_output
 
 _ANY = -1  # all bits of a word
 
 
-class MaskWriter:
-    def __init__(self, rows: RowTable) -> None:
-        self._rows = rows
-
-    def write(self, waiting: list[int], given: list[tuple[int, list[int]]]) -> tuple[TokenMasks, list[RequestUpdate]]:
-        """For rows of which all tokens are known -> their masks, one for each line, and the ends of requests that no
-        token can follow. Those that have ended get any token: nobody reads it."""
-        requests = [self._rows.requests[row] for row in waiting]
-        for row, drafts in given:
-            self._rows.requests[row].drafts = drafts
-        counts = [1 + len(request.drafts) for request in requests]
-        words_np = np.full((sum(counts), requests[0].constraint.num_words), _ANY, dtype=np.int32)
-        ended, first = [], 0
-        for request, count in zip(requests, counts, strict=True):
-            if request.status is not Status.FINISHED:
-                masks_np = words_np[first : first + count]
-                _fill(request, masks_np)
-                end = _end_of(request, masks_np[0])
-                if end is not None:
-                    masks_np[:] = _ANY
-                    ended.append(end)
-            first += count
-        return TokenMasks(np.repeat(np.array(waiting, dtype=np.int32), counts), words_np), ended
+def write_masks(requests: list[RequestState]) -> tuple[TokenMasks, list[RequestUpdate]]:
+    """For rows of which all tokens are known, in plan order -> their masks, one for each line, and the ends of requests
+    that no token can follow. Those that have ended get any token: nobody reads it."""
+    outputs = [output_of(request) for request in requests]
+    counts = [1 + len(output.drafts) for output in outputs]
+    words_np = np.full((sum(counts), outputs[0].constraint.num_words), _ANY, dtype=np.int32)
+    ended, first = [], 0
+    for request, count in zip(requests, counts, strict=True):
+        if request.status is not Status.FINISHED:
+            masks_np = words_np[first : first + count]
+            _fill(request, masks_np)
+            end = _end_of(request, masks_np[0])
+            if end is not None:
+                masks_np[:] = _ANY
+                ended.append(end)
+        first += count
+    rows_np = np.array([request.row for request in requests], dtype=np.int32)
+    return TokenMasks(np.repeat(rows_np, counts), words_np), ended
 
 
 def _fill(request: RequestState, masks_np: IntArray) -> None:
     """masks [1 + drafts, words]: of the next token, and behind each draft. Behind one that may not come, nothing is
     read: it is not what will be chosen in its place. Where no token can follow any is chosen: the host will see it."""
-    constraint, accepted = request.constraint, 0
+    output, accepted = output_of(request), 0
+    constraint = output.constraint
     constraint.fill(masks_np[0])
-    for draft, mask_np in zip(request.drafts, masks_np[1:], strict=True):
+    for draft, mask_np in zip(output.drafts, masks_np[1:], strict=True):
         if not constraint.accept(draft):
             break
         accepted += 1
