@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from cadence.entrypoints.cli.bench_serve import command as bench_serve
 from cadence.entrypoints.cli.chat import command as chat_command
 from cadence.entrypoints.cli.main import COMMANDS, main
 from cadence.entrypoints.cli.serve import serve_flags
+from cadence.entrypoints.cli.shared.open_llm import open_llm
 from cadence.entrypoints.cli.shared.report import Measure, columns, percentile, table
 from cadence.entrypoints.cli.shared.sampling import HELP, sampling_options
 from cadence.entrypoints.cli.shared.streaming import stream_answer, streaming_params
@@ -49,6 +51,25 @@ def test_interrupt_stops_the_answer_between_steps_and_not_the_program() -> None:
     answer = stream_answer(engine, {"prompt_token_ids": [1]}, delta(), lambda text: None)  # type: ignore[arg-type]
     assert (answer.text, answer.finish_reason) == ("ab", "abort")  # the step under way was finished
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_model_is_loaded_without_collections(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    during: list[bool] = []
+
+    def load(**options: object) -> str:
+        during.append(gc.isenabled())
+        if fails:
+            raise InvalidRequestError("no such model")
+        return f"loaded {options}"
+
+    monkeypatch.setattr("cadence.entrypoints.llm.LLM", load)
+    if fails:
+        with pytest.raises(InvalidRequestError):
+            open_llm({"model": "m"})
+    else:
+        assert open_llm({"model": "m"}) == "loaded {'model': 'm'}" and gc.get_freeze_count() > 0  # type: ignore[comparison-overlap]
+    assert during == [False] and gc.isenabled()
 
 
 def test_flags_win_over_the_models_defaults() -> None:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from cadence.config.cli import Parser, add_engine_flags, checked_options
+from cadence.entrypoints.cli.shared.open_llm import open_llm
 from cadence.entrypoints.cli.shared.sampling import add_sampling_flags, sampling_options
+from cadence.entrypoints.cli.shared.streaming import stream_answer, streaming_params
 from cadence.entrypoints.cli.shared.terminal import read_prompt, write
 
 MAX_TOKENS = 256
@@ -33,13 +35,11 @@ def run(argv: Sequence[str]) -> int:
     options = checked_options(flags, use_tqdm_on_load=sys.stderr.isatty())
     text = read_prompt(flags.prompt, "generate")
 
-    from cadence.entrypoints.cli.shared.streaming import stream_answer, streaming_params
-    from cadence.entrypoints.llm import LLM
-    from cadence.text.chat_template import ChatRequest
-
-    llm = LLM(**options)
+    llm = open_llm(options)
     prompt: Any = text
     if flags.chat:
+        from cadence.text.chat_template import ChatRequest
+
         prompt = llm.chat_prompt(ChatRequest([{"role": "user", "content": text}]))
     answer = stream_answer(llm.llm_engine, prompt, streaming_params(llm, given, MAX_TOKENS), write)
     write("\n")

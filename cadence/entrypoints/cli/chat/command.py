@@ -12,6 +12,7 @@ from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli.chat.conversation import MAX_TOKENS, Conversation, History
 from cadence.entrypoints.cli.chat.loop import ChatLoop
 from cadence.entrypoints.cli.chat.screen import Screen, open_screen
+from cadence.entrypoints.cli.shared.open_llm import open_llm
 from cadence.entrypoints.cli.shared.sampling import add_sampling_flags, sampling_options
 from cadence.entrypoints.cli.shared.streaming import Answer
 
@@ -62,10 +63,7 @@ def _silence(answer: Answer) -> str:
 def _local(flags: argparse.Namespace) -> tuple[str, History]:
     given = sampling_options(flags)
     options = checked_options(flags, use_tqdm_on_load=sys.stderr.isatty())
-
-    from cadence.entrypoints.llm import LLM
-
-    return options["model"], Conversation(LLM(**options), given, flags.system_prompt)
+    return options["model"], Conversation(open_llm(options), given, flags.system_prompt)
 
 
 def _remote(flags: argparse.Namespace) -> tuple[str, History]:
