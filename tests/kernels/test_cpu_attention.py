@@ -14,7 +14,7 @@ from cadence.core.kv_spec import LayerKV
 from cadence.device.calls import Calls
 from cadence.device.dtypes import DTYPES
 from cadence.kernels.cpu.ops import CpuOps
-from cadence.kernels.interface.ops import OWN_SCALES
+from cadence.kernels.interface.ops import OWN_SCALES, Ops
 from cadence.kernels.reference.kv_rows import QUANTISED, unpack_rows
 from tests.helpers import kernel_checks as checks
 from tests.helpers.kernel_cases import AttentionCase, AttentionInputs, make_inputs, only
@@ -67,6 +67,14 @@ def check(case: AttentionCase) -> None:
 @given(cases())
 def test_caches_of_every_type_match_the_reference(case: AttentionCase) -> None:
     check(case)
+
+
+@pytest.mark.parametrize("ops", [OPS, checks.REFERENCE], ids=["cpu", "reference"])
+def test_what_queries_see_is_known_or_refused(ops: Ops) -> None:
+    case = AttentionCase(((0, 5),), head_dim=32)
+    inputs = make_inputs(case)
+    with pytest.raises((AssertionError, KeyError), match="both ways"):
+        ops.paged_attention(inputs.q, inputs.kv, replace(inputs.batch, sees="both ways"), 0, case.shape)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("cache_dtype", CACHES)

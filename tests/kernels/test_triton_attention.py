@@ -68,6 +68,13 @@ def test_attention_matches_the_reference(name: str) -> None:
     assert not state.counters.any(), "arrivals are counted from zero again"
 
 
+def test_what_queries_see_is_known_or_refused() -> None:
+    case = SMALL["one prefill"]
+    inputs = make_inputs(case, DEVICE)
+    with pytest.raises(AssertionError, match="both ways"):
+        FAST.paged_attention(inputs.q, inputs.kv, replace(inputs.batch, sees="both ways"), 0, case.shape)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("kv_heads", [1, 2, 3, 8, 16, 32])
 def test_no_number_of_sequences_needs_a_tile_that_captured_sizes_do_not(kv_heads: int) -> None:
     """What was compiled when decodes were captured serves steps of any number of rows."""

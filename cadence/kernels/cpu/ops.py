@@ -19,7 +19,7 @@ from cadence.kernels.cpu.runtime.memory import PackedMemory
 from cadence.kernels.cpu.runtime.row_words import dense_rows, row_words
 from cadence.kernels.cpu.runtime.table import TABLE
 from cadence.kernels.cpu.suffix import CpuSuffixOps
-from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, Sees
 from cadence.kernels.interface.matrix import Norm
 from cadence.kernels.interface.ops import (
     NO_IDS,
@@ -189,6 +189,7 @@ class CpuOps:
     def paged_attention(
         self, q: torch.Tensor, kv: Pair, batch: AttentionBatch, group: int, shape: AttentionShape
     ) -> torch.Tensor:
+        assert batch.sees is Sees.CAUSAL, batch.sees
         k_cache, v_cache = kv
         table = batch.block_tables[group]
         out = self._calls.empty(q.shape, q.dtype)

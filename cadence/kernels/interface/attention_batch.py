@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 import torch
 
 LONG = 2048  # queries of one sequence from which on its run is a long one
 LARGE_RUN = 4 * LONG  # as many as are taken together
+
+
+class Sees(Enum):
+    """Which keys of its sequence a query sees, but for a window. An op refuses what it does not know."""
+
+    CAUSAL = "causal"  # those of positions up to its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +34,8 @@ class AttentionBatch:
     Sequences of one query come first, so sequence r < num_single has exactly the query r.
 
     The queries of a sequence are its last tokens: query j of sequence r stands at position
-    seq_lens[r] - (query_start[r + 1] - query_start[r]) + j and sees positions up to its own
-    (and, with a window w, only the last w of those).
+    seq_lens[r] - (query_start[r + 1] - query_start[r]) + j of the cache and sees what `sees` says (and, with a window
+    w, only the last w of those). What rotates a token is not said here.
     """
 
     rows: torch.Tensor  # [R] int32, row of each sequence in the block tables
@@ -39,6 +46,7 @@ class AttentionBatch:
     num_single: int  # leading sequences that have one query, known to the host
     max_query_len: int  # exact, known to the host
     long_runs: tuple[LongRun, ...] = ()  # in order; a recorded forward, and one of drafts, names none
+    sees: Sees = Sees.CAUSAL  # every query of the batch
 
     @property
     def num_sequences(self) -> int:

@@ -47,7 +47,7 @@ class StepBatch:
     line_start: torch.Tensor  # [R + 1] int32
 
     ids: torch.Tensor  # [T] int32
-    positions: torch.Tensor  # [T] int64
+    positions: torch.Tensor  # [T] int64: of each token in its row
     slots: tuple[torch.Tensor, ...]  # per KV group [T] int64
     seq_lens: torch.Tensor  # [R] int32: tokens of each row once all of its run are computed, padding included
     line_at: torch.Tensor  # [L] int64, among the T

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, Sees
 from cadence.kernels.reference.kv_rows import QUANTISED, rounded, unpack_rows
+
+_HIDDEN = {Sees.CAUSAL: torch.gt}  # (position of a key, of a query) -> whether the query does not see it
 
 
 def paged_attention(
@@ -25,7 +27,7 @@ def paged_attention(
             continue
         table = batch.block_tables[group][row, : (seq_len + block_size - 1) // block_size].long()
         keys, values = (_gather(cache, table, seq_len, shape.head_dim) for cache in kv)
-        out[start:end] = _attend(wide[start:end], keys, values, shape).to(q.dtype)
+        out[start:end] = _attend(wide[start:end], keys, values, shape, batch.sees).to(q.dtype)
     return out
 
 
@@ -38,7 +40,9 @@ def _gather(cache: torch.Tensor, table: torch.Tensor, seq_len: int, dim: int) ->
     return blocks.transpose(0, 1).flatten(1, 2)[:, :seq_len]
 
 
-def _attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, shape: AttentionShape) -> torch.Tensor:
+def _attend(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, shape: AttentionShape, sees: Sees
+) -> torch.Tensor:
     """q [n, Hq, D] are the last n positions of keys, values [Hk, L, D] -> [n, Hq, D]."""
     num_queries, seq_len = q.shape[0], keys.shape[1]
     repeat = shape.num_heads // shape.num_kv_heads
@@ -48,7 +52,7 @@ def _attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, shape: At
         scores = shape.softcap * torch.tanh(scores / shape.softcap)
     query_pos = torch.arange(seq_len - num_queries, seq_len, device=q.device)[:, None]
     key_pos = torch.arange(seq_len, device=q.device)[None, :]
-    hidden = key_pos > query_pos
+    hidden = _HIDDEN[sees](key_pos, query_pos)
     if shape.window > 0:
         hidden |= key_pos <= query_pos - shape.window
     return torch.einsum("hqk,hkd->qhd", torch.softmax(scores.masked_fill(hidden, -torch.inf), dim=-1), values)

@@ -49,6 +49,7 @@ class LastTokens:
             slots=(),
             num_single=count,
             max_query_len=1,
+            sees=batch.sees,
         )
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 import triton
 
-from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, LongRun
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, LongRun, Sees
 from cadence.kernels.triton.attention.attention_long import CudnnAttend, LongAttention, Sizes
 from cadence.kernels.triton.attention.attention_prefill import QuerySpan, attend_prefill, choose_prefill_tile
 from cadence.kernels.triton.attention.attention_split import (
@@ -42,6 +42,7 @@ class PagedAttention:
         shape: AttentionShape,
     ) -> torch.Tensor:
         """q [T, Hq, D], kv = caches [num_blocks, Hk, block_size, D], or of eight bits -> [T, Hq, D]."""
+        assert batch.sees is Sees.CAUSAL, batch.sees
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         single, num_seqs = batch.num_single, batch.num_sequences
         if self._deterministic:
