@@ -26,9 +26,9 @@ P = TypeVar("P")  # type of a payload
 A = TypeVar("A")  # type of an answer
 
 BETWEEN_STEPS_S = 30.0  # for what an engine does between two steps
-READ_S = 600.0  # for an adapter's files to be read
-QUEUED_S = 900.0  # for ranks that may have a step to compute first: as long as a supervisor lets one take
-START_S = 3600.0  # for what ranks do once, before the first request: they compute the largest step, compile, record
+ADAPTER_S = 600.0  # for an adapter's files to be read, or a long step to end: a call given up too early is not replayed
+QUEUED_S = 3600.0  # for ranks that may have a step to compute first; a supervisor's limit for steps is shorter
+START_S = 86_400.0  # for what ranks do before the first request; those that die or fall silent are noticed at once
 
 
 class Where(Enum):
@@ -119,10 +119,10 @@ RESET_PREFIX_CACHE = Verb("reset_prefix_cache", bool, bool, ENGINE, BETWEEN_STEP
 
 # Adapters in host memory, by the numbers that users give them: reads one now; forgets one, once no request has it;
 # keeps one there and in its slot; names all. Answers: whether it was done.
-ADD_ADAPTER = Verb("add_adapter", AdapterSpec, bool, ENGINE, READ_S, any, keeps=_added)
-REMOVE_ADAPTER = Verb("remove_adapter", int, bool, ENGINE, BETWEEN_STEPS_S, any, drops=_removed)
-PIN_ADAPTER = Verb("pin_adapter", int, bool, ENGINE, BETWEEN_STEPS_S, any, keeps=_pin)
-LIST_ADAPTERS = Verb("list_adapters", NoneType, list[int], ENGINE, BETWEEN_STEPS_S, _all_numbers)
+ADD_ADAPTER = Verb("add_adapter", AdapterSpec, bool, ENGINE, ADAPTER_S, any, keeps=_added)
+REMOVE_ADAPTER = Verb("remove_adapter", int, bool, ENGINE, ADAPTER_S, any, drops=_removed)
+PIN_ADAPTER = Verb("pin_adapter", int, bool, ENGINE, ADAPTER_S, any, keeps=_pin)
+LIST_ADAPTERS = Verb("list_adapters", NoneType, list[int], ENGINE, ADAPTER_S, _all_numbers)
 
 # Blocks of the KV cache there is memory for: what was told, or what the largest step leaves of what is allowed.
 KV_BLOCKS = Verb("kv_blocks", NoneType, int, EXECUTOR, START_S, min)
