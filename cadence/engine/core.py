@@ -149,7 +149,7 @@ class EngineCore:
         if step.has_returned:
             self._in_flight.popleft()
             now = time.perf_counter()
-            self._scheduler.observe_time(step.plan, now - max(step.launched, self._last_return), step.num_drafts)
+            self._scheduler.observe_time(step.plan, now - max(step.launched, self._last_return), step.num_verified)
             self._last_return = now
             self._post()
         elif step.is_idle:

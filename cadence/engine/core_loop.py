@@ -7,7 +7,6 @@ import time
 from collections import deque
 from dataclasses import replace
 
-from cadence.core.adapter import AdapterOrder
 from cadence.core.codec import decode_request
 from cadence.core.engine_state import MOST_STEP_TIMES, EngineState
 from cadence.core.errors import EngineDeadError, InvalidRequestError
@@ -18,6 +17,7 @@ from cadence.core.update import RequestUpdate
 from cadence.engine.core import EngineCore
 from cadence.engine.fronts import Fronts
 from cadence.engine.heartbeat import StepClock
+from cadence.engine.intake import Order
 from cadence.executor.control import join_round, warm_up_more
 from cadence.executor.rounds import NO_ROUNDS, AnyRounds
 
@@ -102,7 +102,7 @@ class CoreLoop:
             done = self._core.reset_prefix_cache(call == "reset_running_requests")
             self._fronts.send(front, FromEngine(call_id=call_id, done=done))
 
-    def _order(self, front: int, order: AdapterOrder, call_id: int) -> None:
+    def _order(self, front: int, order: Order, call_id: int) -> None:
         self._core.order(order, lambda answer: self._fronts.send(front, FromEngine(call_id=call_id, answer=answer)))
 
     def _step(self) -> None:
