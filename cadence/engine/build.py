@@ -18,9 +18,9 @@ from cadence.core.sampling_params import is_on_device
 from cadence.engine.adapter_desk import AdapterDesk
 from cadence.engine.any_core import AnyCore
 from cadence.engine.core import EngineCore
-from cadence.engine.grammar_desk import GrammarDesk
+from cadence.engine.grammar_preparer import GrammarPreparer
 from cadence.engine.input_processor import InputLimits
-from cadence.engine.intake import IntakeChain
+from cadence.engine.intake import Intake
 from cadence.engine.source import check_vocabulary, find_source
 from cadence.executor.control import allocate_kv, kv_blocks, warm_up
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
@@ -87,9 +87,9 @@ def build_engine(
     allocate_kv(call, num_blocks)
     warm_up(call, config.device.warmup)
     load = (lambda: tokenizer) if holds_text else partial(source.load_tokenizer, args.skip_tokenizer_init)
-    grammars = GrammarDesk(partial(_grammar_service, load, opened.vocab_size, config.model))
+    grammars = GrammarPreparer(partial(_grammar_service, load, opened.vocab_size, config.model))
     adapters = AdapterDesk(call, config.lora.max_cpu_loras, slots)
-    intake = IntakeChain(grammars, adapters)
+    intake = Intake([grammars, adapters], orders=adapters)
     core = EngineCore(scheduler, opened.executor, intake, config.scheduler.steps_in_flight, opened.queues_work)
     return EngineParts(
         config=config,
