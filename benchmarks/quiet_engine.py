@@ -31,7 +31,7 @@ from cadence.core.step import NO_PLAN, Mail, StepPlan, StepResult
 from cadence.engine import core_loop, fronts
 from cadence.engine.core import EngineCore
 from cadence.engine.core_process import main
-from cadence.engine.grammar_desk import GrammarDesk
+from cadence.engine.intake import Intake
 from cadence.process.channel import Channel
 from cadence.scheduler.scheduler import Scheduler
 
@@ -105,10 +105,6 @@ class Parts:
         Path(folder, f"engine-{os.getpid()}.json").write_text(json.dumps(found), encoding="utf-8")
 
 
-def _no_grammars(on_ready: Callable[[], None]) -> Any:
-    raise AssertionError("there are no grammars")
-
-
 def build(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
     vocab_size = json.loads((Path(args.model) / "config.json").read_text(encoding="utf-8"))["vocab_size"]
     max_model_len = args.max_model_len or 1024
@@ -116,7 +112,7 @@ def build(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
     layout = plan_layout([LayerKV(1, 1)], 16, "bfloat16")
     scheduler = Scheduler(config, CacheConfig(16, True, 0.9, 0, 0), layout, BLOCKS, max_model_len)
     executor = QuietExecutor(vocab_size)
-    core = EngineCore(scheduler, executor, GrammarDesk(_no_grammars), depth=1, queues_work=False)
+    core = EngineCore(scheduler, executor, Intake([]), depth=1, queues_work=False)
     if PROFILE:
         _profile(core, executor)
     return core, EngineInfo(BLOCKS, max_model_len, vocab_size, "quiet", "cpu", 2**30, False, False)

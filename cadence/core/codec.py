@@ -132,15 +132,15 @@ def encode_result(result: StepResult) -> bytes:
     """Outputs of rows travel as (row, number of their kind, fields)."""
     kinds = list(_OUTPUTS)
     outputs = [(row, kinds.index(type(output)), output) for row, output in result.outputs]
-    arrays = (result.token_ids_np, result.num_drafts_np)
+    arrays = (result.token_ids_np, result.num_verified_np)
     return _ENCODER.encode((result.step_id, *arrays, outputs, result.errors, result.payloads))
 
 
 def decode_result(data: bytes) -> StepResult:
-    step_id, token_ids_np, num_drafts_np, found, errors, payloads = _RESULT.decode(data)
+    step_id, token_ids_np, num_verified_np, found, errors, payloads = _RESULT.decode(data)
     decoders = list(_OUTPUTS.values())
     outputs = [(row, decoders[kind].decode(raw)) for row, kind, raw in found]
-    return StepResult(step_id, token_ids_np, num_drafts_np, outputs, errors, payloads)
+    return StepResult(step_id, token_ids_np, num_verified_np, outputs, errors, payloads)
 
 
 def call_of(verb: Verb[P, Any], payload: P, call_id: int = 0) -> ControlCall:

@@ -11,6 +11,7 @@ from typing import Any
 
 from cadence.core.adapter import ADAPTERS, AdapterSpec
 from cadence.core.attachments import Attachment
+from cadence.core.drafts import DRAFTS, DraftChanges
 from cadence.core.grammar import GRAMMAR, GrammarSpec
 from cadence.core.token_masks import TokenMasks
 
@@ -31,6 +32,10 @@ FEATURES: dict[str, FeatureTypes] = {
         attachment=AdapterSpec,
         row=int,  # the slot of its adapter
         step=list[tuple[int, str]],  # (slot, digest of what lies there from now on)
+    ),
+    DRAFTS: FeatureTypes(
+        row=int,  # most drafts of its first forwards
+        step=DraftChanges,
     ),
     GRAMMAR: FeatureTypes(
         attachment=GrammarSpec,

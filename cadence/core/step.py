@@ -3,7 +3,7 @@
 A plan is a difference: rows that begin, rows that end, blocks that were added, and for this step two
 small arrays saying who computes how many tokens. What did not change is not repeated.
 
-Order of application: `ended`, then `payloads`, then `begun`, then `blocks` and `drafts`, then the step itself.
+Order of application: `ended`, then `payloads`, then `begun`, then `blocks`, then the step itself.
 
 Features have no fields here. The half of a feature beside the scheduler says things to its half on the device under its
 name, in `payloads`; `core/features.py` has their types.
@@ -70,7 +70,6 @@ class NewRow:
     seed: int
     stop_token_ids: frozenset[int]  # eos and stop ids together: what min_tokens suppresses
     max_len: int  # most tokens (prompt + output) this request may ever hold
-    most_drafts: int = 0  # that may be proposed for one forward
     payloads: RowPayloads = field(default_factory=RowPayloads)
 
 
@@ -82,14 +81,6 @@ class NewBlocks:
     group: int
     start: int  # index of the first new entry in the row's table
     block_ids: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class NewDrafts:
-    """From now on a row that already exists is proposed more drafts, or fewer."""
-
-    row: int
-    most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +96,6 @@ class StepPlan:
     num_forwards: int = 1  # at most; blocks for all their tokens are in the tables
     num_together: int = 1  # forwards whose tokens may come back in one part: no stream reads them one by one
     width: int = 1  # most tokens that each row computes and samples in a forward after the first
-    drafts: list[NewDrafts] = field(default_factory=list)
-    behind: list[tuple[int, int]] = field(default_factory=list)  # (row, tokens that a model which drafts may lack)
     waits: list[int] = field(default_factory=list)  # rows that sample and wait for mail, in plan order
     payloads: StepPayloads = field(default_factory=StepPayloads)
 
@@ -147,7 +136,7 @@ class StepResult:
 
     step_id: int
     token_ids_np: IntArray  # [m, rows that sample, most tokens of one], in plan order; NO_TOKEN behind each one's last
-    num_drafts_np: IntArray  # [m, rows that sample]: how many drafts were verified
+    num_verified_np: IntArray  # [m, rows that sample]: lines of its run beyond the first, which were verified
     outputs: list[tuple[int, RowOutput]] = field(default_factory=list)  # (row, output), of rows that asked, in order
     errors: dict[int, Failure] = field(default_factory=dict)  # by row: this request failed, the others did not
     payloads: ResultPayloads = field(default_factory=ResultPayloads)

@@ -42,7 +42,7 @@ class Slots(Protocol):
 
 
 class AdapterDesk:
-    """An `Intake`. At most `most` adapters are in host memory: those of requests that have not ended, pinned ones, and
+    """A `Preparer`. At most `most` adapters are in host memory: those of requests that have not ended, pinned ones, and
     of others the ones used last. Where all are in use, requests wait for their turn, in order of arrival."""
 
     def __init__(self, call: Call, most: int, slots: Slots) -> None:

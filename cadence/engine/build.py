@@ -19,16 +19,16 @@ from cadence.core.sampling_params import is_on_device
 from cadence.engine.adapter_desk import AdapterDesk
 from cadence.engine.any_core import AnyCore
 from cadence.engine.core import EngineCore
-from cadence.engine.grammar_desk import GrammarDesk
+from cadence.engine.grammar_preparer import GrammarPreparer
 from cadence.engine.input_processor import InputLimits
-from cadence.engine.intake import IntakeChain
+from cadence.engine.intake import Intake
 from cadence.engine.source import check_vocabulary, find_source
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
-from cadence.scheduler.budget import TokenBudget
+from cadence.scheduler.budget import RunLimits, TokenBudget
 from cadence.scheduler.draft_policy import DraftPolicy
-from cadence.scheduler.drafts import Drafts, NoDrafts
 from cadence.scheduler.feature import HostFeature
 from cadence.scheduler.features.adapters.slots import AdapterSlots
+from cadence.scheduler.features.drafts.feature import HostDrafts
 from cadence.scheduler.features.grammar.feature import GrammarOutputs
 from cadence.scheduler.features.host_bound import HostBound
 from cadence.scheduler.kv.sizing import max_len_that_fits
@@ -81,16 +81,15 @@ def build_engine(
     num_blocks = config.cache.num_blocks_override or call(KV_BLOCKS, None)
     config = fit_context(config, args, _longest_request(config, layout, num_blocks))
     limits = (num_blocks, config.model.max_model_len)
-    drafts = _drafts(config, padded=config.device.graphs == "padded")
     slots = AdapterSlots(config.scheduler.adapter_slots)
-    features = _features(slots, logits_processors)
-    scheduler = Scheduler(config.scheduler, config.cache, layout, *limits, features, drafts)
+    features = _features(config, slots, logits_processors)
+    scheduler = Scheduler(config.scheduler, config.cache, layout, *limits, features, _runs(config))
     call(ALLOCATE_KV, num_blocks)
     call(WARM_UP, config.device.warmup)
     load = (lambda: tokenizer) if holds_text else partial(source.load_tokenizer, args.skip_tokenizer_init)
-    grammars = GrammarDesk(partial(_grammar_service, load, opened.vocab_size, config.model))
+    grammars = GrammarPreparer(partial(_grammar_service, load, opened.vocab_size, config.model))
     adapters = AdapterDesk(call, config.lora.max_cpu_loras, slots)
-    intake = IntakeChain(grammars, adapters)
+    intake = Intake([grammars, adapters], adapters.handlers())
     core = EngineCore(scheduler, opened.executor, intake, config.scheduler.steps_in_flight, opened.queues_work)
     return EngineParts(
         config=config,
@@ -135,24 +134,31 @@ def _name_idle_options(args: EngineArgs, kind: str) -> None:
 
 def _longest_request(config: EngineConfig, layout: KVLayout, num_blocks: int) -> int:
     upper = config.model.max_model_len
-    budget = TokenBudget.of(config.scheduler, upper, 1 + config.speculative.num_tokens)
+    budget = TokenBudget.of(config.scheduler, upper, _runs(config))
     return max_len_that_fits(layout, num_blocks, budget.in_flight, upper)
 
 
-def _features(slots: AdapterSlots, logits_processors: Sequence[Callable[..., Any]]) -> list[HostFeature]:
+def _runs(config: EngineConfig) -> RunLimits:
+    most, by_model = config.speculative.num_tokens, config.speculative.by_model
+    return RunLimits(1 + most, most if by_model else 0, config.device.graphs == "padded")
+
+
+def _features(
+    config: EngineConfig, slots: AdapterSlots, logits_processors: Sequence[Callable[..., Any]]
+) -> list[HostFeature]:
     """All that the scheduler has beside itself, in the order in which they are asked."""
     features: list[HostFeature] = []
     if not all(map(is_on_device, logits_processors)):
         features.append(HostBound())
     if slots.count:
         features.append(slots)
+    if config.speculative.enabled:
+        num_rows = config.scheduler.max_num_seqs
+        features.append(HostDrafts(_draft_policy(config, num_rows), num_rows))
     return [*features, GrammarOutputs()]
 
 
-def _drafts(config: EngineConfig, padded: bool) -> Drafts:
-    """padded: a forward computes as many drafts for every row as for the one with the most."""
-    asked = config.speculative
-    if not asked.enabled:
-        return NoDrafts(padded)
-    most, falls_behind = asked.num_tokens, asked.method == "draft_model"  # heads keep up by themselves
-    return DraftPolicy(most, config.scheduler.max_num_seqs, asked.adaptive, padded, asked.by_model, falls_behind)
+def _draft_policy(config: EngineConfig, num_rows: int) -> DraftPolicy:
+    asked, padded = config.speculative, config.device.graphs == "padded"
+    falls_behind = asked.method == "draft_model"  # heads keep up by themselves
+    return DraftPolicy(asked.num_tokens, num_rows, asked.adaptive, padded, asked.by_model, falls_behind)

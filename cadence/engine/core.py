@@ -49,7 +49,7 @@ class EngineCore:
         self._handlers: dict[str, Handler] = {  # of verbs that are carried out here, by name
             STATE.name: self.snapshot,
             RESET_PREFIX_CACHE.name: self._reset_prefix_cache,
-            **intake.handlers(),
+            **intake.handlers,
         }
 
     def add(self, request: EngineRequest) -> None:
@@ -176,7 +176,7 @@ class EngineCore:
         if step.has_returned:
             self._in_flight.popleft()
             now = time.perf_counter()
-            self._scheduler.observe_time(step.plan, now - max(step.launched, self._last_return), step.num_drafts)
+            self._scheduler.observe_time(step.plan, now - max(step.launched, self._last_return), step.num_verified)
             self._last_return = now
             self._post()
         elif step.is_idle:

@@ -1,8 +1,12 @@
-"""What requests need before they can be scheduled, and the engine does not wait for."""
+"""What requests need before they can be scheduled, and the engine does not wait for: others run meanwhile.
+
+Each feature may have a preparer. A request goes through those that take it, one after another, and then to the
+scheduler; what they have prepared goes along under their features' names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from cadence.core.failure import Failure
@@ -15,9 +19,9 @@ Prepared = tuple[EngineRequest, Mapping[str, Any] | Failure]  # (a request, what
 Handler = Callable[[Any], Any]
 
 
-class Intake(Protocol):
+class Preparer(Protocol):
     def takes(self, request: EngineRequest) -> bool:
-        """Whether this one has to be prepared first: it is, from now on. Where not, it can be scheduled as it is."""
+        """Whether this one has to be prepared here: it is, from now on."""
         ...
 
     def drop(self, request_ids: Iterable[str]) -> list[EngineRequest]:
@@ -25,19 +29,15 @@ class Intake(Protocol):
         ...
 
     def ready(self) -> Iterator[Prepared]:
-        """Requests that can be scheduled now, or never."""
+        """Requests that are prepared now, or never will be."""
         ...
 
     def requests(self) -> list[EngineRequest]:
         """Those that are being prepared."""
         ...
 
-    def handlers(self) -> dict[str, Handler]:
-        """Of the verbs that it carries out, by name. Answers that come later come in a call of `ready`."""
-        ...
-
     def __len__(self) -> int:
-        """Requests that are being prepared, and calls that are not answered."""
+        """What is under way: requests that are being prepared, and calls that are not answered."""
         ...
 
     def wait(self, seconds: float) -> None:
@@ -47,45 +47,50 @@ class Intake(Protocol):
     def close(self) -> None: ...
 
 
-class IntakeChain:
-    """Two of them: what the first has prepared goes on to the second, if that one takes it."""
-
-    def __init__(self, first: Intake, second: Intake) -> None:
-        self._first = first
-        self._second = second
-        self._outcomes: dict[str, Mapping[str, Any]] = {}  # by id, of requests that the first has handed on
+class Intake:
+    def __init__(self, preparers: Sequence[Preparer], handlers: Mapping[str, Handler] | None = None) -> None:
+        """preparers: in the order in which requests go through them. handlers: of the verbs that they carry out, by
+        name; answers that come later come in a call of `ready`"""
+        self._preparers = preparers
+        self.handlers = handlers or {}
+        self._prepared: dict[str, Mapping[str, Any]] = {}  # by id, of requests that one has handed on to another
 
     def __len__(self) -> int:
-        return len(self._first) + len(self._second)
+        return sum(map(len, self._preparers))
 
     def takes(self, request: EngineRequest) -> bool:
-        return self._first.takes(request) or self._second.takes(request)
+        """Whether this one has to be prepared first. Where not, it can be scheduled as it is."""
+        return any(preparer.takes(request) for preparer in self._preparers)
 
     def drop(self, request_ids: Iterable[str]) -> list[EngineRequest]:
+        """Those of these that are being prepared: they are no longer."""
         request_ids = list(request_ids)
         for request_id in request_ids:
-            self._outcomes.pop(request_id, None)
-        return [*self._first.drop(request_ids), *self._second.drop(request_ids)]
+            self._prepared.pop(request_id, None)
+        return [request for preparer in self._preparers for request in preparer.drop(request_ids)]
 
     def ready(self) -> Iterator[Prepared]:
-        for request, outcome in self._first.ready():
-            if isinstance(outcome, Failure) or not self._second.takes(request):
-                yield request, outcome
-            else:
-                self._outcomes[request.request_id] = outcome
-        for request, outcome in self._second.ready():
-            before = self._outcomes.pop(request.request_id, {})
-            yield request, outcome if isinstance(outcome, Failure) else {**before, **outcome}
+        """Requests that can be scheduled now, or never."""
+        for number, preparer in enumerate(self._preparers, 1):
+            for request, outcome in preparer.ready():
+                before = self._prepared.pop(request.request_id, {})
+                if isinstance(outcome, Failure):
+                    yield request, outcome
+                elif any(later.takes(request) for later in self._preparers[number:]):
+                    self._prepared[request.request_id] = {**before, **outcome}
+                else:
+                    yield request, {**before, **outcome}
 
     def requests(self) -> list[EngineRequest]:
-        return [*self._first.requests(), *self._second.requests()]
-
-    def handlers(self) -> dict[str, Handler]:
-        return {**self._first.handlers(), **self._second.handlers()}
+        """Those that are being prepared."""
+        return [request for preparer in self._preparers for request in preparer.requests()]
 
     def wait(self, seconds: float) -> None:
-        (self._second if self._second else self._first).wait(seconds)
+        """Until the last one with something under way may have news, but no longer."""
+        for preparer in reversed(self._preparers):
+            if len(preparer):
+                return preparer.wait(seconds)
 
     def close(self) -> None:
-        self._first.close()
-        self._second.close()
+        for preparer in self._preparers:
+            preparer.close()

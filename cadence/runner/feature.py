@@ -11,6 +11,7 @@ import torch
 from cadence.core.table import RequestTable
 from cadence.kernels.interface.row_ops import StepBatch
 from cadence.models.interface.model import ForwardContext
+from cadence.runner.layout import BatchLayout
 
 
 class InputHook(Protocol):
@@ -60,6 +61,10 @@ class DeviceFeature:
 
     def apply(self, payload: Any) -> None:
         """Of a plan: after rows have ended, before others begin."""
+
+    def mark(self, layout: BatchLayout, payload: Any) -> BatchLayout:
+        """The layout of a plan's first forward, with what the plan says of it."""
+        return layout
 
     def post(self, payload: Any) -> None:
         """Of the mail, before the tokens of the rows that wait for it are chosen."""

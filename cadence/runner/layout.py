@@ -26,14 +26,13 @@ class BatchLayout:
     num_single: int  # leading rows that compute one token
     max_query_len: int
     width: int  # most lines of a row
-    behind: tuple[tuple[int, int], ...] = ()  # (row, more positions than usual that a model which drafts may lack)
+    catch_up: tuple[tuple[int, int], ...] = ()  # (row, more positions than usual that a model which drafts may lack)
     inputs: tuple[str, ...] = ()  # features by whose input hooks some row gets more than tokens
 
     @staticmethod
     def of(plan: StepPlan) -> BatchLayout:
         """Of a plan's first forward."""
-        layout = _layout(plan.rows_np, plan.num_tokens_np, plan.num_samples_np, plan.num_computed_np)
-        return replace(layout, behind=tuple(plan.behind)) if plan.behind else layout
+        return _layout(plan.rows_np, plan.num_tokens_np, plan.num_samples_np, plan.num_computed_np)
 
     def following(self, width: int, waiting: Sequence[int] = ()) -> BatchLayout:
         """Of the forwards after it: each row with lines computes the token it has just got, and drafts behind it, but
@@ -41,7 +40,7 @@ class BatchLayout:
         rows_np = self.sampling_np
         if waiting:
             rows_np = rows_np[~np.isin(rows_np, np.array(waiting, dtype=np.int32))]
-        elif self.is_decode and self.is_even and self.width == width and not self.behind:
+        elif self.is_decode and self.is_even and self.width == width and not self.catch_up:
             return self
         return decode_layout(rows_np, width)
 
@@ -68,7 +67,7 @@ class BatchLayout:
         counts_np[has_lines_np] -= spare_np
         lines_np[has_lines_np] -= spare_np
         layout = _layout(self.rows_np, counts_np, lines_np, self.num_computed_np)
-        return replace(layout, behind=self.behind, inputs=self.inputs)
+        return replace(layout, catch_up=self.catch_up, inputs=self.inputs)
 
     def of_head(self, first: int = 0) -> BatchLayout:
         """What a head on the states of these tokens computes, from row number `first` on: the same runs, with one line
@@ -96,7 +95,7 @@ class BatchLayout:
         before it if all drafts were kept; of prompts it computes the same, and the newest token."""
         counts_np, has_line_np = np.diff(self.query_start_np), self._has_line_np
         counts_np = np.where(counts_np == np.diff(self.line_start_np), MODEL_RUN, counts_np + has_line_np)
-        for row, tokens in self.behind:
+        for row, tokens in self.catch_up:
             index = np.flatnonzero(self.rows_np == row)
             counts_np[index] = np.maximum(counts_np[index], tokens)
         return _layout(self.rows_np, counts_np.astype(np.int32), has_line_np, self.num_computed_np)

@@ -74,13 +74,13 @@ class SampledPart:
         arrays_np = iter(self._transfer.wait())
         first, *rest = [[next(arrays_np) for _ in group] for group in self._tensors]
         lines_np, logprobs, failures = self._sampled.unpack(first)
-        rows, num_drafts_np = self._layout.line_rows_np.tolist(), _num_drafts(self._layout, lines_np[None])
+        rows, num_verified_np = self._layout.line_rows_np.tolist(), _num_verified(self._layout, lines_np[None])
         lines_np, errors = _failed(rows, lines_np, failures)
         outputs: list[tuple[int, RowOutput]] = [(rows[i], logprobs[i]) for i in sorted(logprobs) if lines_np[i] >= 0]
         for observation, group_np in zip(self._observations, rest, strict=False):
             outputs += observation.unpack(group_np).items()
         tokens_np = self._layout.by_row(np.maximum(lines_np[None], NO_TOKEN), NO_TOKEN, self._layout.width)
-        return StepResult(step_id, tokens_np, num_drafts_np, outputs, errors, self._payloads(rest))
+        return StepResult(step_id, tokens_np, num_verified_np, outputs, errors, self._payloads(rest))
 
     def _payloads(self, arrays_np: list[list[np.ndarray]]) -> ResultPayloads:
         of_reports = arrays_np[len(self._observations) :]
@@ -111,7 +111,7 @@ class DrawnPart:
         for drawn in self._drawn:
             (lines_np,) = drawn.transfer.wait()
             tokens.append(drawn.layout.by_row(lines_np, NO_TOKEN, self._width))
-            drafts.append(_num_drafts(drawn.layout, lines_np))
+            drafts.append(_num_verified(drawn.layout, lines_np))
         tokens_np = np.concatenate(tokens)
         rows_np = self._drawn[0].layout.sampling_np
         failed_np = (tokens_np == FAILED).any(axis=(0, 2))
@@ -119,7 +119,7 @@ class DrawnPart:
         return StepResult(step_id, np.maximum(tokens_np, NO_TOKEN), np.concatenate(drafts), errors=errors)
 
 
-def _num_drafts(layout: BatchLayout, lines_np: IntArray) -> IntArray:
+def _num_verified(layout: BatchLayout, lines_np: IntArray) -> IntArray:
     """What was committed at lines [m, L] -> drafts that each row had [m, S]"""
     if layout.width == 1:
         return np.zeros((len(lines_np), len(layout.sampling_np)), dtype=np.int32)

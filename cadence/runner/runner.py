@@ -15,7 +15,6 @@ from cadence.runner.feature import DeviceFeature
 from cadence.runner.layout import BatchLayout
 from cadence.runner.parts import Part
 from cadence.runner.state.blocks import BlockTables
-from cadence.runner.state.drafts import DraftRows
 from cadence.runner.state.requests import RequestRows
 from cadence.runner.step_loop import Computed, ForwardCount, HiddenHook, StepLoop
 from cadence.sample.pipeline import SamplePipeline
@@ -27,7 +26,6 @@ class RunnerParts:
 
     requests: RequestRows
     blocks: BlockTables
-    drafts: DraftRows
     tables: Sequence[RequestTable]  # all per-request state, `blocks` included
     features: Mapping[str, DeviceFeature]  # by name
     hooks: Sequence[HiddenHook]
@@ -99,8 +97,6 @@ class Runner:
                 table.add(request.row, request)
         for blocks in plan.blocks:
             self._parts.blocks.append(blocks)
-        for drafts in plan.drafts:
-            self._parts.drafts.change(drafts)
         for table in self._parts.tables:
             table.flush()
 
@@ -112,7 +108,10 @@ class Forwards:
         self._loop = parts.loop
         self._num_together = plan.num_together
         self._depth = plan.width - 1
-        self._first = parts.loop.with_inputs(BatchLayout.of(plan))
+        first = BatchLayout.of(plan)
+        for name, payload in plan.payloads.items():
+            first = parts.features[name].mark(first, payload)
+        self._first = parts.loop.with_inputs(first)
         self._following = parts.loop.with_inputs(self._first.following(plan.width, plan.waits))
         self._draws = parts.sampler.only_draws(self._following.sampling_np)
         self._hooks = [hook for hook in parts.hooks if hook.active(plan.rows_np)]  # of the first

@@ -136,7 +136,7 @@ class ExactShapes:
 
     def shape(self, layout: BatchLayout, until: Until, most_forwards: int, depth: int = 0) -> StepShape:
         exact = shape_of(layout, until, depth)
-        recorded = self._recorded and exact.is_decode and not layout.behind
+        recorded = self._recorded and exact.is_decode and not layout.catch_up
         return replace(exact, recorded=True) if recorded else exact
 
     def keys_shape(self, layout: BatchLayout, run: int) -> StepShape:
@@ -178,7 +178,7 @@ class PaddedShapes:
 
     def shape(self, layout: BatchLayout, until: Until, most_forwards: int, depth: int = 0) -> StepShape:
         exact = shape_of(layout, until, depth)
-        if layout.behind:
+        if layout.catch_up:
             return exact
         if exact.is_decode and layout.is_even:
             return self._decode(layout, most_forwards, until is Until.TOKENS, exact.depth)

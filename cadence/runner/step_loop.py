@@ -18,8 +18,8 @@ from cadence.kernels.interface.row_ops import RowState, StepBatch, Turns
 from cadence.models.interface.aux_hidden import AuxHiddenStates
 from cadence.models.interface.model import CausalLM, ForwardContext, LayerCache, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
+from cadence.runner.after_sample import AfterSample, States
 from cadence.runner.buffers import StepBuffers
-from cadence.runner.drafting import Drafting, States
 from cadence.runner.feature import InputHook, Reporter
 from cadence.runner.graphs import StepGraphs, StepOutputs
 from cadence.runner.layout import BatchLayout, decode_layout
@@ -72,7 +72,7 @@ class LoopParts:
     sampler: SamplePipeline
     shapes: Shapes
     graphs: StepGraphs
-    drafting: Drafting
+    after: AfterSample
     inputs: Mapping[str, InputHook]  # by feature
     reporters: Sequence[Reporter]
     listeners: Listeners
@@ -133,7 +133,7 @@ class StepLoop:
         """Of all layers that are here, the model's first."""
         own = self._parts.model.own_layers
         self._caches = [*[caches[0]] * own.start, *caches[: len(own)]]  # by layer; others' are not looked at
-        self._parts.drafting.use_caches(caches)
+        self._parts.after.use_caches(caches)
         self._parts.graphs.forget()
 
     def await_rows_of(self, plan: StepPlan) -> None:
@@ -213,7 +213,7 @@ class StepLoop:
     def _compute(self, shape: StepShape) -> StepOutputs:
         """All of a shape. It may be recorded: no decision depends on what the device holds."""
         parts, batch = self._parts, self._buffers.batch(shape)
-        begins_with = parts.drafting.begins_with
+        begins_with = parts.after.begins_with
         wanted = EVERY_TOKEN if begins_with.every_token else _wanted(batch, shape, self._counted)
         ctx = self._context(batch, wanted)
         logits = self._no_logits
@@ -234,7 +234,7 @@ class StepLoop:
         return StepOutputs(hidden, logits, states)
 
     def _context(self, batch: StepBatch, wanted: Wanted) -> ForwardContext:
-        aux = AuxHiddenStates(self._parts.drafting.begins_with.aux_layers)
+        aux = AuxHiddenStates(self._parts.after.begins_with.aux_layers)
         return ForwardContext(self._parts.ops, batch.attention(self._parts.blocks.tables), self._caches, wanted, aux)
 
     def _with_inputs(self, ctx: ForwardContext, batch: StepBatch, inputs: tuple[str, ...]) -> ForwardContext:
@@ -252,7 +252,7 @@ class StepLoop:
         state = self._parts.requests.state
         self._parts.listeners.tell_chosen(chosen)
         self._parts.ops.rows.commit(state, batch, *chosen, out)
-        self._parts.drafting.propose(state, batch, states)
+        self._parts.after.propose(state, batch, states)
         self._parts.listeners.tell_drafts(state, batch)
 
     def _drawn(self, whole: BatchLayout, depth: int, count: ForwardCount) -> Part:
@@ -265,12 +265,12 @@ class StepLoop:
             shape, room = self._name_drawn(layout, depth, count.most - done)
             ran = self._run_drawn(shape, 1 if layout.width > 1 else min(count.together - done, room), before)
             if ran > shape.num_forwards:
-                self._parts.drafting.repeated(layout, depth, ran - shape.num_forwards)
+                self._parts.after.repeated(layout, depth, ran - shape.num_forwards)
             drawn.append(self._drawn_lines(layout, ran))
             done += ran
             if device.queues_work or done + shape.num_forwards > count.together or self._num_quiet(rows_np) > before:
                 return DrawnPart(drawn, whole.width)
-            layout = replace(self._as_long_as_it_is(whole), behind=())
+            layout = replace(self._as_long_as_it_is(whole), catch_up=())
 
     def _run_drawn(self, shape: StepShape, most: int, num_quiet: int) -> int:
         """Runs a shape that ends with tokens; where the host waits for it, up to `most` times while no more rows are
@@ -292,10 +292,10 @@ class StepLoop:
         before it is named again"""
         self._buffers.name(layout, shape, () if shape.recorded else layout.long_runs())
         drafted = shape if shape.until is Until.TOKENS else shape_of(layout, Until.TOKENS, self._depth(depth))
-        return self._parts.drafting.name(layout, drafted)
+        return self._parts.after.name(layout, drafted)
 
     def _depth(self, depth: int) -> int:
-        return depth if self._parts.drafting.by_model else 0
+        return depth if self._parts.after.by_model else 0
 
     def _drawn_lines(self, layout: BatchLayout, num_forwards: int) -> DrawnLines:
         kept = self._tokens if self._parts.device.queues_work or not layout.is_decode else self._turns.log

@@ -8,15 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from cadence.core.step import NewRow, RowPayloads
-from cadence.scheduler.budget import TokenBudget
-from cadence.scheduler.drafts import Drafts
-from cadence.scheduler.feature import HostFeature, with_own
-from cadence.scheduler.kv.manager import KVManager, PrefixHit
+from cadence.scheduler.feature import Books, HostFeature, with_own
+from cadence.scheduler.kv.manager import PrefixHit
 from cadence.scheduler.pace import PromptRoom
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.queue import WaitingQueue
 from cadence.scheduler.request_state import NO_ROW, OrderKey, RequestState, Status
-from cadence.scheduler.rows import RowTable
 from cadence.scheduler.running import RunningList
 
 
@@ -25,21 +22,13 @@ class Admission:
     back: then it waits aside."""
 
     def __init__(
-        self,
-        budget: TokenBudget,
-        waiting: WaitingQueue,
-        running: RunningList,
-        rows: RowTable,
-        kv: KVManager,
-        drafts: Drafts,
-        features: Sequence[HostFeature],
+        self, books: Books, waiting: WaitingQueue, running: RunningList, features: Sequence[HostFeature]
     ) -> None:
-        self._budget = budget
+        self._budget = books.budget
         self._waiting = waiting
         self._running = running
-        self._rows = rows
-        self._kv = kv
-        self._drafts = drafts
+        self._rows = books.rows
+        self._kv = books.kv
         self._features = with_own(features, "begin")
         self._gates = with_own(features, "holds")
         self._seen_changes = [0] * len(self._gates)  # of each, when requests that it has parked were looked at last
@@ -112,12 +101,11 @@ class Admission:
         for feature in self._features:
             if (payload := feature.begin(request, draft)) is not None:
                 payloads[feature.name] = payload
-        most_drafts = self._drafts.begin(request.row, request.num_drafts(self._drafts.most))
-        draft.admit(_new_row(request, computed, most_drafts, payloads), num_tokens, samples)
+        draft.admit(_new_row(request, computed, payloads), num_tokens, samples)
 
     def _held(self, request: RequestState, num_tokens: int) -> int:
         """Tokens for which it gets blocks, with so many computed; the last it may have is never computed."""
-        return max(num_tokens, min(num_tokens + self._budget.reserve, request.max_len - 1))
+        return max(num_tokens, min(num_tokens + self._budget.runs.reserve, request.max_len - 1))
 
     def _count(self, request: RequestState, computed: int) -> None:
         if request.num_preemptions:
@@ -140,7 +128,7 @@ class Admission:
         rows.register(row, max(registered, filled))
 
 
-def _new_row(request: RequestState, computed: int, most_drafts: int, payloads: RowPayloads) -> NewRow:
+def _new_row(request: RequestState, computed: int, payloads: RowPayloads) -> NewRow:
     return NewRow(
         row=request.row,
         request_id=request.id,
@@ -152,6 +140,5 @@ def _new_row(request: RequestState, computed: int, most_drafts: int, payloads: R
         seed=request.request.seed,
         stop_token_ids=request.stop_ids,
         max_len=request.max_len,
-        most_drafts=most_drafts,
         payloads=payloads,
     )

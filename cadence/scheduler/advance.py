@@ -6,15 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cadence.core.step import NewBlocks, NewDrafts
-from cadence.scheduler.drafts import Drafts
+from cadence.core.step import NewBlocks
 from cadence.scheduler.feature import Books, Decodes, HostFeature, with_own
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.pace import PacePolicy, PromptRoom
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.preempt import Preemption
 from cadence.scheduler.request_state import RequestState, Status
-from cadence.scheduler.rows import KEEPS_UP, Column, RowTable
+from cadence.scheduler.rows import Column, RowTable
 from cadence.scheduler.running import RunningList
 from cadence.scheduler.turns import StageTurns
 
@@ -26,7 +25,6 @@ class Advance:
         self,
         books: Books,
         pace: PacePolicy,
-        drafts: Drafts,
         running: RunningList,
         preemption: Preemption,
         features: Sequence[HostFeature],
@@ -34,7 +32,6 @@ class Advance:
         self._books = books
         self._budget = books.budget
         self._pace = pace
-        self._drafts = drafts
         self._running = running
         self._rows = books.rows
         self._kv = books.kv
@@ -49,20 +46,19 @@ class Advance:
         draft.has_turns = self._turns.limit(rows_np, tokens_np, draft.step_id)
         room = self._room(rows_np, tokens_np, waiting)
         tokens_np = self._limited(draft, room, rows_np, tokens_np)
-        self._widen(draft, rows_np, tokens_np)
-        drafts_np: Column = np.full(len(rows_np), draft.width - 1, dtype=np.int64)
+        drafts_np: Column = np.zeros(len(rows_np), dtype=np.int64)
         for feature in self._widening:
             feature.widen(draft, self._books, Decodes(rows_np, tokens_np, drafts_np, waiting))
         ends_np = self._rows.computed_np[rows_np] + tokens_np + (tokens_np == 1) * drafts_np
         last_np = self._rows.limit_np[rows_np] - 1  # the last token a request may have is never computed
-        ends_np = np.minimum(ends_np + self._budget.reserve, last_np)
+        ends_np = np.minimum(ends_np + self._budget.runs.reserve, last_np)
         for index in np.flatnonzero(ends_np > self._rows.capacity_np[rows_np]).tolist():
             if index >= len(self._running):
                 break  # preempted, as is everyone behind
             if not self._grow(draft, self._running[index], int(ends_np[index])):
                 tokens_np[index] = 0
         chosen_np = np.flatnonzero(tokens_np[: len(self._running)])
-        self._book(draft, rows_np[chosen_np], tokens_np[chosen_np], drafts_np[chosen_np])
+        self._book(draft, Decodes(rows_np[chosen_np], tokens_np[chosen_np], drafts_np[chosen_np], waiting))
         room.tokens = min(room.tokens, self._budget.step - draft.num_tokens)
         return room
 
@@ -73,15 +69,6 @@ class Advance:
         least_np = rows.known_np[rows_np] + rows.due_np[rows_np]  # tokens, if no draft is kept
         wanted_np *= least_np < rows.limit_np[rows_np]  # the last token a request may have is never computed
         return wanted_np
-
-    def _widen(self, draft: PlanDraft, rows_np: Column, tokens_np: Column) -> None:
-        """Rows that decode have as many drafts as are worth it, if the step has room for them."""
-        decodes_np = rows_np[tokens_np == 1]
-        changes, width = self._drafts.choose(decodes_np)
-        draft.drafts = [NewDrafts(row, most) for row, most in changes]
-        width = self._drafts.width(width - 1)
-        if int(tokens_np.sum()) + (width - 1) * len(decodes_np) <= self._budget.step:
-            draft.width = width
 
     def _room(self, rows_np: Column, wanted_np: Column, waiting: bool) -> PromptRoom:
         """The step is paced if it may have prompt tokens, and a row decodes whose reader waits for each token."""
@@ -111,34 +98,15 @@ class Advance:
         grow_row(draft, self._rows, kv, request, num_tokens)
         return True
 
-    def _book(self, draft: PlanDraft, rows_np: Column, tokens_np: Column, drafts_np: Column) -> None:
-        """These rows [n] compute these numbers of tokens [n] in the step, and verify so many drafts [n]."""
-        rows = self._rows
+    def _book(self, draft: PlanDraft, decodes: Decodes) -> None:
+        rows, rows_np = self._rows, decodes.rows_np
         computed_np = rows.computed_np[rows_np]
-        lines_np = rows.book(rows_np, tokens_np, drafts_np, draft.step_id)
-        if self._drafts.falls_behind:
-            self._keep_up(draft, rows_np[tokens_np == 1])
+        lines_np = rows.book(rows_np, decodes.tokens_np, decodes.drafts_np, draft.step_id)
         for feature in self._following:
-            feature.booked(draft, self._books, rows_np)
-        draft.set_running(rows_np, tokens_np, computed_np, lines_np)
+            feature.booked(draft, self._books, decodes)
+        draft.set_running(rows_np, decodes.tokens_np, computed_np, lines_np)
         # A known token that did not end its request is computed by the first forward of this plan at the latest.
         register_filled(rows, self._kv, rows_np, np.minimum(rows.computed_np[rows_np], rows.known_np[rows_np]))
-
-    def _keep_up(self, draft: PlanDraft, rows_np: Column) -> None:
-        """These rows [n] decode. Where there were no drafts for a while, a model that makes them computes first what it
-        lacks, as far as a step has room; what has none goes without drafts until then."""
-        rows = self._rows
-        if draft.width == 1:
-            rows.pause_drafts(rows_np)
-            return
-        room = self._budget.step
-        for row in rows_np[rows.drafted_np[rows_np] < KEEPS_UP].tolist():
-            most = int(min(rows.computed_np[row], rows.limit_np[row])) + 1
-            behind = most - int(rows.drafted_np[row])
-            if behind <= room:
-                room -= behind
-                draft.behind.append((row, behind))
-                rows.resume_drafts(row)
 
 
 def grow_row(draft: PlanDraft, rows: RowTable, kv: KVManager, request: RequestState, num_tokens: int) -> None:

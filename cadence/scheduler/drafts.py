@@ -1,4 +1,4 @@
-"""How many drafts rows may have: what the scheduler asks, and the answer where nobody speculates."""
+"""How many drafts rows may have: what their feature asks."""
 
 from __future__ import annotations
 
@@ -33,30 +33,3 @@ class Drafts(Protocol):
     def observe_time(self, num_rows: int, num_forwards: int, tokens_per_forward: float, seconds: float) -> None:
         """A plan of decodes alone, of so many forwards that computed so many tokens on average, took `seconds`."""
         ...
-
-
-class NoDrafts:
-    most = 0
-    reserve = 0
-    falls_behind = False
-
-    def __init__(self, padded: bool = False) -> None:
-        self.padded = padded
-
-    def begin(self, row: int, asked: int) -> int:
-        return 0
-
-    def choose(self, rows_np: np.ndarray) -> tuple[list[tuple[int, int]], int]:
-        return [], 1
-
-    def width(self, most: int) -> int:
-        return 1
-
-    def observe(self, rows_np: np.ndarray, drafts_np: np.ndarray, tokens_np: np.ndarray) -> None:
-        """Each forward brings a row one token."""
-
-    def observe_time(self, num_rows: int, num_forwards: int, tokens_per_forward: float, seconds: float) -> None:
-        """There is nothing to choose."""
-
-
-NO_DRAFTS = NoDrafts()

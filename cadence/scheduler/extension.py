@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from cadence.scheduler.advance import grow_row
-from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.burst import BurstPolicy
-from cadence.scheduler.drafts import Drafts
-from cadence.scheduler.kv.manager import KVManager
+from cadence.scheduler.feature import Books, HostFeature, with_own
 from cadence.scheduler.plan import PlanDraft
-from cadence.scheduler.rows import Column, RowTable
+from cadence.scheduler.rows import Column
 from cadence.scheduler.step_in_flight import StepInFlight
 
 _BESIDE_WAITING = 4  # forwards of a plan in which rows wait for mail, and have a token of the first only
@@ -19,18 +19,20 @@ _BESIDE_WAITING = 4  # forwards of a plan in which rows wait for mail, and have 
 class Extension:
     """Nobody is preempted for a burst: it shrinks."""
 
-    def __init__(self, budget: TokenBudget, policy: BurstPolicy, drafts: Drafts, rows: RowTable, kv: KVManager) -> None:
-        self._budget = budget
+    def __init__(self, books: Books, policy: BurstPolicy, features: Sequence[HostFeature]) -> None:
+        self._books = books
+        self._budget = books.budget
         self._policy = policy
-        self._drafts = drafts
-        self._rows = rows
-        self._kv = kv
+        self._features = with_own(features, "extend")
+        self._rows = books.rows
+        self._kv = books.kv
 
     def run(self, draft: PlanDraft, waiting: bool) -> None:
         """Books the forwards after the first, for which all rows are booked; `draft.num_forwards` says how many there
         are in all. A row may be booked beyond its limit, but has no blocks for that: it will have ended."""
         rows, sampling_np = self._rows, draft.following_np
-        self._widen(draft)
+        for feature in self._features:
+            feature.extend(draft, self._books)
         if self._policy.most == 1 or not len(sampling_np) or rows.needs_host_np[draft.rows_np].any():
             return
         least_np = rows.known_np[sampling_np] + rows.due_np[sampling_np]  # tokens, if no draft is kept
@@ -42,12 +44,6 @@ class Extension:
         draft.num_forwards = self._affordable(draft, sampling_np, wish)
         if draft.num_forwards > 1:
             self._book(draft)
-
-    def _widen(self, draft: PlanDraft) -> None:
-        """Rows that have just begun have drafts from their second forward on, if it has room for them."""
-        width = self._drafts.width(max((row.most_drafts for row in draft.begun), default=0))
-        if width * len(draft.sampling_np) <= self._budget.step:
-            draft.width = max(draft.width, width)
 
     def cut(self, step: StepInFlight) -> None:
         """Only the forwards that were asked for will run. Blocks stay with their rows, which will soon need them."""
@@ -62,7 +58,7 @@ class Extension:
         last_np = rows.limit_np[sampling_np] - 1  # the last token a request may have is never computed
         free = max(kv.num_free - draft.claimed, 0)
         while num_forwards > 1:
-            ends_np = np.minimum(computed_np + (num_forwards - 1) * draft.width + self._budget.reserve, last_np)
+            ends_np = np.minimum(computed_np + (num_forwards - 1) * draft.width + self._budget.runs.reserve, last_np)
             beyond_np = np.maximum(ends_np - capacity_np, 0)  # [s] tokens
             if int((-(-beyond_np // kv.block_size)).sum()) * kv.num_growing <= free:
                 break
@@ -72,6 +68,6 @@ class Extension:
     def _book(self, draft: PlanDraft) -> None:
         rows, sampling_np = self._rows, draft.following_np
         rows.book_more(sampling_np, draft.num_forwards - 1, draft.width)
-        ends_np = np.minimum(rows.computed_np[sampling_np] + self._budget.reserve, rows.limit_np[sampling_np] - 1)
+        ends_np = np.minimum(rows.computed_np[sampling_np] + self._budget.runs.reserve, rows.limit_np[sampling_np] - 1)
         for index in np.flatnonzero(ends_np > rows.capacity_np[sampling_np]).tolist():
             grow_row(draft, rows, self._kv, rows.requests[int(sampling_np[index])], int(ends_np[index]))

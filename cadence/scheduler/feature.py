@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cadence.core.request import EngineRequest
-from cadence.core.step import StepResult
+from cadence.core.step import StepPlan, StepResult
 from cadence.core.update import RequestUpdate
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.kv.manager import KVManager
@@ -69,8 +69,11 @@ class HostFeature:
     def widen(self, draft: PlanDraft, books: Books, decodes: Decodes) -> None:
         """Rows that decode may have drafts in the plan's first forward."""
 
-    def booked(self, draft: PlanDraft, books: Books, rows_np: Column) -> None:
-        """Of the running rows, these [n] are in the plan, and have what it says."""
+    def booked(self, draft: PlanDraft, books: Books, decodes: Decodes) -> None:
+        """These of the running rows are in the plan, and what it says of them is booked."""
+
+    def extend(self, draft: PlanDraft, books: Books) -> None:
+        """All rows of the plan's first forward are known; those that follow may be wider."""
 
     def mail(self, step: StepInFlight, books: Books) -> tuple[Any, list[RequestUpdate]]:
         """All steps before it have returned -> what rows of the step wait for, and the ends of requests that cannot go
@@ -80,6 +83,9 @@ class HostFeature:
     def reconcile(self, step: StepInFlight, result: StepResult, news: News, books: Books) -> None:
         """A part of a step has come: `news` have its tokens, by row. Features are asked in reverse: the last one to
         shape a plan is the first to see what came of it."""
+
+    def observe_time(self, plan: StepPlan, seconds: float, num_verified: int) -> None:
+        """A plan of decodes alone took so long, and verified so many lines in all rows together."""
 
     def release(self, request: RequestState) -> None:
         """The last step naming its row has returned."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cadence.core.step import NewBlocks, NewDrafts, NewRow, StepPayloads, StepPlan
+from cadence.core.step import NewBlocks, NewRow, StepPayloads, StepPlan
 from cadence.scheduler.rows import Column
 
 _NO_ROWS_NP: Column = np.zeros(0, dtype=np.int64)
@@ -24,8 +24,6 @@ class PlanDraft:
         self.has_turns = False  # rows that could decode do so in another step
         self.num_forwards = 1
         self.width = 1  # most tokens that a row which goes on samples in a forward
-        self.drafts: list[NewDrafts] = []
-        self.behind: list[tuple[int, int]] = []  # (row, tokens that a model which drafts may lack)
         self.waits: list[int] = []  # rows that sample and wait for mail, in plan order
         self.certain: list[int] = []  # rows whose drafts the host knows to be right
         self.rows_np = _NO_ROWS_NP  # [n]
@@ -93,8 +91,6 @@ class PlanDraft:
             num_forwards=self.num_forwards,
             num_together=num_together,
             width=self.width,
-            drafts=self.drafts,
-            behind=self.behind,
             waits=self.waits,
             payloads=self.payloads,
         )

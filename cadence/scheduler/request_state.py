@@ -85,10 +85,6 @@ class RequestState:
         self.told_in = NOT_TOLD  # which message has all there is to say of it but tokens, as `Reconciler` counts them
         self.next_prompt_logprob = 1  # prompt tokens before this one have had their logprobs reported
 
-    def num_drafts(self, most: int) -> int:
-        """Of `most` in a forward, those it wants. Where the host has a say, it sees no token that may not come."""
-        return 0 if self.needs_host else self.request.sampling.num_draft_tokens(most)
-
     @property
     def has_no_news(self) -> bool:
         """It has no tokens but those that it came with."""

@@ -13,8 +13,6 @@ from cadence.scheduler.request_state import NO_ROW, RequestState
 
 Column = npt.NDArray[np.int64]
 
-KEEPS_UP = 2**62  # tokens
-
 
 class RowTable:
     """Counters of a row are meaningful from its beginning until it is released."""
@@ -30,7 +28,6 @@ class RowTable:
         self.computed_np = column()  # [rows] tokens computed once every plan sent has run, at most
         self.confirmed_np = column()  # [rows] tokens computed by forwards that have returned
         self.capacity_np = column()  # [rows] tokens its blocks can hold
-        self.drafted_np = column()  # [rows] tokens that a model which drafts surely has; KEEPS_UP while it is used
         self.registered_np = column()  # [rows] leading blocks that are in the prefix index
         self.release_at_np = column()  # [rows] confirmed tokens at which a block leaves its window
         self.last_step_np = column()  # [rows] id of the last step naming the row
@@ -60,7 +57,6 @@ class RowTable:
         self.limit_np[row] = request.max_len
         self.computed_np[row] = end
         self.confirmed_np[row] = cached
-        self.drafted_np[row] = KEEPS_UP
         self.last_step_np[row] = step_id
         self.needs_host_np[row] = request.needs_host
         self.waits_np[row] = request.waits
@@ -92,14 +88,6 @@ class RowTable:
         self.length_np[rows_np] -= unused_np
         self.computed_np[rows_np] -= unused_np
         self.due_np[rows_np] -= num_forwards
-
-    def pause_drafts(self, rows_np: Column) -> None:
-        """A plan makes no drafts for these rows [n]: a model has what was known before it, but for the last token."""
-        self.drafted_np[rows_np] = np.minimum(self.drafted_np[rows_np], self.known_np[rows_np] - 1)
-
-    def resume_drafts(self, row: int) -> None:
-        """A plan makes drafts for it again, and lets the model compute what it lacks."""
-        self.drafted_np[row] = KEEPS_UP
 
     def stop(self, row: int) -> None:
         """A stop rule ended the request: of what came, it keeps less than that."""

@@ -17,10 +17,9 @@ from cadence.core.step import Mail, StepPlan, StepResult
 from cadence.core.update import RequestUpdate, TokenUpdates
 from cadence.scheduler.admission import Admission
 from cadence.scheduler.advance import Advance
-from cadence.scheduler.budget import TokenBudget
+from cadence.scheduler.budget import ONE_TOKEN, RunLimits, TokenBudget
 from cadence.scheduler.burst import BurstPolicy
 from cadence.scheduler.decode_times import DecodeTimes
-from cadence.scheduler.drafts import NO_DRAFTS, Drafts
 from cadence.scheduler.extension import Extension
 from cadence.scheduler.feature import Books, HostFeature, with_own
 from cadence.scheduler.kv.manager import KVManager
@@ -52,10 +51,10 @@ class Scheduler:
         num_blocks: int,
         max_model_len: int,
         features: Sequence[HostFeature] = (),
-        drafts: Drafts = NO_DRAFTS,
+        runs: RunLimits = ONE_TOKEN,
     ) -> None:
         """features: in the order in which they are asked"""
-        budget = TokenBudget.of(config, max_model_len, 1 + drafts.most, drafts.reserve, drafts.padded)
+        budget = TokenBudget.of(config, max_model_len, runs)
         check_pool(layout, num_blocks, budget.in_flight, max_model_len)
         self._by_priority = config.policy == "priority"
         self._features = {feature.name: feature for feature in features}
@@ -75,14 +74,13 @@ class Scheduler:
         self._preemption = Preemption(self._running, self._waiting, self._retiring, self._kv)
         self._decodes = DecodeTimes()
         self._pace = PacePolicy(config, layout.block_size, self._decodes)
-        self._drafts = drafts
         self._books = books = Books(self._rows, self._kv, budget)
-        self._advance = Advance(books, self._pace, drafts, self._running, self._preemption, features)
-        self._admission = Admission(budget, self._waiting, self._running, self._rows, self._kv, drafts, features)
+        self._advance = Advance(books, self._pace, self._running, self._preemption, features)
+        self._admission = Admission(books, self._waiting, self._running, features)
         self._bursts = BurstPolicy(config, self._decodes)
-        self._extension = Extension(budget, self._bursts, drafts, self._rows, self._kv)
-        self._reconciler = Reconciler(books, drafts, features)
-        self._mailing = with_own(features, "mail")
+        self._extension = Extension(books, self._bursts, features)
+        self._reconciler = Reconciler(books, features)
+        self._mailing, self._timed = with_own(features, "mail"), with_own(features, "observe_time")
 
     def add(self, request: EngineRequest, prepared: Mapping[str, Any] = NOTHING_PREPARED) -> None:
         """Joins the waiting queue. prepared: for its features, under their names"""
@@ -186,18 +184,17 @@ class Scheduler:
         ended."""
         return self._retiring.awaits(step.plan.step_id) or self._admission.could_admit()
 
-    def observe_time(self, plan: StepPlan, seconds: float, num_drafts: int = 0) -> None:
+    def observe_time(self, plan: StepPlan, seconds: float, num_verified: int = 0) -> None:
         """A plan took `seconds` from its launch, or the return of the one before it, to its own return; it verified so
-        many drafts."""
+        many lines beyond the first of each run."""
         if plan.step_id == self._last_cut:
             return
         if not np.array_equal(plan.num_tokens_np, plan.num_samples_np):
             self._pace.observe(plan, seconds)
         else:
-            num_rows, num_forwards = len(plan.rows_np), plan.num_forwards
-            tokens = num_rows * plan.width if self._drafts.padded else num_rows + num_drafts / num_forwards
-            self._decodes.observe(num_rows, num_forwards, seconds)
-            self._drafts.observe_time(num_rows, num_forwards, tokens, seconds)
+            self._decodes.observe(len(plan.rows_np), plan.num_forwards, seconds)
+            for feature in self._timed:
+                feature.observe_time(plan, seconds, num_verified)
 
     def has_unfinished(self) -> bool:
         """Anything waiting, running, or ended but named by a step in flight."""
@@ -229,7 +226,6 @@ class Scheduler:
             prefix_queries=self._admission.prefix_queries,
             prefix_hits=self._admission.prefix_hits,
             num_preemptions=self._preemption.count,
-            drafts=self._reconciler.draft_stats,
             **{name: stats for name, stats in of_features.items() if stats is not None},
         )
 

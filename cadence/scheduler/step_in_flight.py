@@ -19,7 +19,7 @@ class StepInFlight:
     num_forwards: int  # that will run: those of the plan, less those cut
     num_queued: int = 0  # that the device was asked for
     num_returned: int = 0  # whose results have come
-    num_drafts: int = 0  # that these verified, in all rows together
+    num_verified: int = 0  # lines beyond each run's first that these verified, in all rows together
     launched: float = 0.0  # seconds, time.perf_counter
     awaits_mail: bool = False  # that its rows wait for: it was not posted
     certain: tuple[int, ...] = ()  # rows whose drafts in the first forward the host knew to be right

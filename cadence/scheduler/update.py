@@ -6,11 +6,9 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from cadence.core.draft_stats import DraftStats, Run
 from cadence.core.step import NO_TOKEN, IntArray, PromptLogprobs, StepResult
 from cadence.core.update import TokenUpdates
 from cadence.scheduler.advance import register_filled
-from cadence.scheduler.drafts import Drafts
 from cadence.scheduler.feature import Books, HostFeature, with_own
 from cadence.scheduler.news import News, news_of
 from cadence.scheduler.request_state import Status
@@ -22,13 +20,11 @@ from cadence.scheduler.stop import take_until_stop
 class Reconciler:
     """Rows whose request has ended since the plan was made are settled here: what they produced is dropped."""
 
-    def __init__(self, books: Books, drafts: Drafts, features: Sequence[HostFeature]) -> None:
+    def __init__(self, books: Books, features: Sequence[HostFeature]) -> None:
         self._books = books
         self._rows = books.rows
         self._kv = books.kv
         self._features = with_own(features, "reconcile")[::-1]
-        self._drafts = drafts
-        self.draft_stats = DraftStats()
         self._tokens = TokenUpdates()  # of requests that were told of, and have no other news
         self._num_messages = 0  # that took these along
 
@@ -49,8 +45,6 @@ class Reconciler:
                 self._take_prompt_logprobs(news, row, output)
             elif row in news and len(news[row].logprobs) < len(news[row].new_token_ids):
                 news[row].logprobs = (*news[row].logprobs, output)
-        if self._drafts.most:
-            self._take_runs(step, result, news)
         self._confirm(step)
         step.num_returned += len(result.token_ids_np)
         return news
@@ -87,24 +81,9 @@ class Reconciler:
 
     def _with_more(self, step: StepInFlight, result: StepResult) -> Collection[int]:
         """Rows of which more may be to say than tokens."""
-        if self._drafts.most:
-            return range(len(self._rows.known_np))
+        if self._books.budget.runs.width > 1:
+            return range(self._rows.count)
         return {*step.plan.waits, *result.errors, *(row for row, _ in result.outputs)}
-
-    def _take_runs(self, step: StepInFlight, result: StepResult, news: News) -> None:
-        """What became of drafts, forward by forward."""
-        drafts_np, tokens_np = result.num_drafts_np, (result.token_ids_np != NO_TOKEN).sum(axis=2)
-        drafts_np = _proposed(step, drafts_np)
-        num_drafts = int(drafts_np.sum())
-        self._drafts.observe(step.returning_np, drafts_np, tokens_np)
-        if not num_drafts:
-            return
-        step.num_drafts += num_drafts
-        columns = zip(step.returning_np.tolist(), drafts_np.T.tolist(), tokens_np.T.tolist(), strict=True)
-        for row, drafts, tokens in columns:
-            if row in news:
-                news[row].runs = _kept_runs(drafts, tokens, len(news[row].new_token_ids))
-        self.draft_stats = self.draft_stats.add(run for update in news.values() for run in update.runs)
 
     def _take_prompt_logprobs(self, news: News, row: int, part: PromptLogprobs) -> None:
         """A request resumed after preemption computes its prompt again: what was reported is not reported twice."""
@@ -137,24 +116,6 @@ class Reconciler:
             if request.status is Status.RUNNING:
                 kv.release_outside(request.blocks, int(confirmed_np[index]))
                 rows.release_later(row, kv.next_release(request.blocks))
-
-
-def _proposed(step: StepInFlight, drafts_np: IntArray) -> IntArray:
-    """Of the drafts verified [m, s], those that were not given by the host, which knew them to be right."""
-    if not step.certain or step.num_returned:
-        return drafts_np
-    return np.where(np.isin(step.returning_np, step.certain), 0, drafts_np)
-
-
-def _kept_runs(drafts: list[int], tokens: list[int], kept: int) -> list[Run]:
-    """Of forwards that verified drafts [m] and brought tokens [m], those that brought the first `kept`."""
-    runs = []
-    for drafted, came in zip(drafts, tokens, strict=True):
-        came = min(came, kept)
-        kept -= came
-        if came:
-            runs.append((drafted, came))
-    return runs
 
 
 def _by_row(tokens_np: IntArray) -> tuple[list[list[int]], Column]:

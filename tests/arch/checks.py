@@ -48,7 +48,7 @@ KERNELS = "cadence/kernels/"
 ROWS_FILE = "cadence/scheduler/rows.py"
 STRUCTURES = ROOT / "docs/structures.md"
 
-# The files on the path of every token, and all of ours they may import: a feature never names itself here.
+# The files on the path of every token, and all of ours they may import: no package of a feature is among these.
 HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
     "cadence/engine/core.py": {
         "core": "control engine_state errors failure forward_counts request step update",
@@ -56,18 +56,37 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
         "executor": "base",
         "scheduler": "scheduler step_in_flight",
     },
+    "cadence/engine/core_loop.py": {
+        "core": "codec control control_messages engine_state errors failure messages request shown update",
+        "engine": "core fronts heartbeat",
+        "executor": "rounds",
+    },
     "cadence/scheduler/scheduler.py": {
         "config": "engine_config",
         "core": "engine_state errors kv_spec request step update",
-        "scheduler": "admission advance budget burst decode_times drafts extension feature news pace "
-        "plan preempt queue request_state retiring rows running snapshot step_in_flight update",
+        "scheduler": "admission advance budget burst decode_times extension feature news pace plan preempt queue "
+        "request_state retiring rows running snapshot step_in_flight update",
         "scheduler.kv": "manager sizing",
+    },
+    "cadence/scheduler/advance.py": {
+        "core": "step",
+        "scheduler": "feature pace plan preempt request_state rows running turns",
+        "scheduler.kv": "manager",
+    },
+    "cadence/scheduler/admission.py": {
+        "core": "step",
+        "scheduler": "feature pace plan queue request_state running",
+        "scheduler.kv": "manager",
+    },
+    "cadence/scheduler/update.py": {
+        "core": "step update",
+        "scheduler": "advance feature news request_state rows step_in_flight stop",
     },
     "cadence/runner/runner.py": {
         "core": "step table",
         "models.interface": "model",
         "runner": "feature layout parts step_loop",
-        "runner.state": "blocks drafts requests",
+        "runner.state": "blocks requests",
         "sample": "pipeline",
     },
     "cadence/runner/step_loop.py": {
@@ -75,7 +94,7 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
         "device": "base",
         "kernels.interface": "ops row_ops",
         "models.interface": "aux_hidden model wanted",
-        "runner": "buffers drafting feature graphs layout parts shapes",
+        "runner": "after_sample buffers feature graphs layout parts shapes",
         "runner.state": "blocks requests",
         "sample": "context pipeline prompt_slice sampler",
     },

@@ -32,6 +32,7 @@ from cadence.core.codec import (
     payload_of,
 )
 from cadence.core.control import ALLOCATE_KV, CONTROL, KV_BLOCKS, Verb
+from cadence.core.drafts import DRAFTS, DraftChanges
 from cadence.core.engine_state import EngineState, RequestView
 from cadence.core.errors import AdapterError, ConfigError, EngineDeadError, InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
@@ -152,10 +153,11 @@ FAILURE = Failure(FailureCode.NO_TOKEN_LEFT, "none is left")
 
 def test_plans_and_results_cross_as_bytes() -> None:
     rows_np = np.array([3, 1], dtype=np.int32)
-    said = RowPayloads({ADAPTERS: 1, GRAMMAR: True})
+    said = RowPayloads({ADAPTERS: 1, GRAMMAR: True, DRAFTS: 2})
     row = NewRow(3, "r", rows_np, 2, 0, ([4, 5],), SamplingParams(top_k=7), 11, frozenset({2}), 30, payloads=said)
     plan = StepPlan(8, [1], [row], [NewBlocks(1, 0, 2, [6])], rows_np, rows_np, rows_np, rows_np, 4, 2, 3)
-    sent_down = StepPayloads({ADAPTERS: [(1, "digest")], GRAMMAR: [(3, [7, 8])]})
+    changes = DraftChanges([(1, 3)], [(3, 9)])
+    sent_down = StepPayloads({ADAPTERS: [(1, "digest")], GRAMMAR: [(3, [7, 8])], DRAFTS: changes})
     found = decode_plan(encode_plan(replace(plan, waits=[3], payloads=sent_down)))
     assert found.waits == [3] and found.payloads == sent_down
     (begun,) = found.begun
@@ -173,7 +175,7 @@ def test_plans_and_results_cross_as_bytes() -> None:
     outputs, ahead = [(3, tokens), (1, prompt)], ResultPayloads({GRAMMAR: {3: [5, 6]}})
     sent = StepResult(8, rows_np[None, :, None], rows_np[None], outputs, {1: FAILURE}, ahead)
     result = decode_result(encode_result(sent))
-    assert result.token_ids_np.tolist() == [[[3], [1]]] and result.num_drafts_np.tolist() == [[3, 1]]
+    assert result.token_ids_np.tolist() == [[[3], [1]]] and result.num_verified_np.tolist() == [[3, 1]]
     assert result.errors == {1: FAILURE} and result.payloads == ahead
     (first, one), (second, other) = result.outputs
     assert (first, second) == (3, 1) and isinstance(one, TokenLogprobs) and isinstance(other, PromptLogprobs)

@@ -14,8 +14,8 @@ import pytest
 
 from cadence import LLM, RequestOutput, SamplingParams
 from cadence.core.errors import ConfigError, ModelNotFoundError
+from cadence.runner.features.drafts.model_drafts import ModelDrafts
 from cadence.runner.layout import BatchLayout
-from cadence.runner.model_drafts import ModelDrafts
 from cadence.runner.shapes import StepShape
 from cadence.scheduler.draft_policy import DraftPolicy
 from tests.e2e.test_speculation import (

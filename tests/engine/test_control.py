@@ -32,8 +32,7 @@ from cadence.engine.adapter_desk import AdapterDesk
 from cadence.engine.control_journal import ControlJournal
 from cadence.engine.core import EngineCore
 from cadence.engine.dp_client import DpClient
-from cadence.engine.grammar_desk import GrammarDesk
-from cadence.engine.intake import IntakeChain
+from cadence.engine.intake import Intake
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.llm_engine import LLMEngine
 from cadence.engine.supervisor import Supervisor
@@ -129,16 +128,14 @@ def test_an_engine_that_is_stuck_is_waited_for_until_the_deadline() -> None:
 
 
 class StuckRanks:
-    """A `RankGroup` that takes messages and says nothing."""
+    """A `RankGroup`, and what it has of its ranks: it takes messages and says nothing."""
 
     death = ""
     pids = (1, 2)
 
-    def command_writer(self) -> Any:
-        return self
-
-    def result_readers(self) -> list[Any]:
-        return [self, self]
+    def __init__(self) -> None:
+        self.ranks = self.commands = self
+        self.results = [self, self]
 
     def write(self, message: bytes, timeout_s: float = math.inf) -> None: ...
 
@@ -236,6 +233,6 @@ def test_several_engines_give_one_answer() -> None:
 
 def test_the_engine_carries_out_every_verb_that_is_not_the_ranks() -> None:
     desk: Any = AdapterDesk(lambda verb, payload: None, 4, AdapterSlots(2))
-    core = EngineCore(None, None, IntakeChain(GrammarDesk(lambda ready: None), desk), 1, False)  # type: ignore[arg-type]
+    core = EngineCore(None, None, Intake([desk], desk.handlers()), 1, False)  # type: ignore[arg-type]
     assert core._handlers.keys() == {verb.name for verb in CONTROL.values() if verb.at is Where.ENGINE}
     assert all(verb.deadline_s > 0 for verb in CONTROL.values())

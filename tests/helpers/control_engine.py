@@ -1,7 +1,7 @@
 """An engine process with two ranks in processes of their own, which knows made-up verbs beside the real ones:
 
     python -m tests.helpers.control_engine engine
-    python -m tests.helpers.control_engine rank LIFE COMMANDS RESULTS [SHARED]
+    python -m tests.helpers.control_engine rank COMMANDS RESULTS [SHARED]
 
 It computes nothing: what it has is a number in each rank.
 """
@@ -22,7 +22,7 @@ from cadence.core.kv_spec import LayerKV, plan_layout
 from cadence.core.messages import EngineInfo
 from cadence.engine.core import EngineCore
 from cadence.engine.core_process import main
-from cadence.engine.grammar_desk import GrammarDesk
+from cadence.engine.intake import Intake
 from cadence.scheduler.scheduler import Scheduler
 
 ENGINE_COMMAND = (sys.executable, "-m", "tests.helpers.control_engine", "engine")
@@ -73,43 +73,38 @@ class NumberWorker:
 
 
 def rank(arguments: list[str]) -> int:
-    from cadence.distributed.ring import Ring, RingClosedError
+    from cadence.distributed.ring import Ring
     from cadence.executor.carrier import Carrier
     from cadence.executor.delivery import DeliveryAtOnce, Sending
+    from cadence.executor.rank_loop import BEAT_S, RankLink, carry_out
     from cadence.executor.wire import decode_seat
-    from cadence.executor.worker_process import MOST_SEAT, end_with_parent, start_beats, watch_parent
+    from cadence.process.framing import receive
+    from cadence.process.parent import open_wire, start_heartbeat, watch_parent
 
-    end_with_parent()
-    life, commands, results = map(int, arguments[:3])
-    seat = decode_seat(os.read(life, MOST_SEAT))
-    watch_parent(life)
-    ring, worker = Ring.attach(results), NumberWorker()
-    start_beats(ring)
-    delivery = DeliveryAtOnce(Sending(worker, False, ring.writer(), ()))  # type: ignore[arg-type]
-    try:
-        Carrier(worker, Ring.attach(commands).reader(seat.mesh.rank), delivery, TABLE).run()  # type: ignore[arg-type]
-    except RingClosedError:
-        """The engine is gone."""
-    return 0
-
-
-def _no_grammars(on_ready: Any) -> Any:
-    raise AssertionError("there are no grammars")
+    wire = open_wire()
+    watch_parent(wire)
+    commands, results = (Ring.attach(int(descriptor)) for descriptor in arguments[:2])
+    start_heartbeat(results.beat, BEAT_S)
+    number = decode_seat(receive(wire)).mesh.rank
+    link, worker = RankLink(number, commands.reader(number), results.writer()), NumberWorker()
+    delivery = DeliveryAtOnce(Sending(worker, False, link.results, ()))  # type: ignore[arg-type]
+    return carry_out(link, lambda _: Carrier(worker, link.commands, delivery, TABLE))  # type: ignore[arg-type]
 
 
 def build(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
-    from cadence.executor.worker_group import WorkerGroup
-
     from cadence.distributed.mesh import Mesh
+    from cadence.executor.local_ranks import LocalRanks
     from cadence.executor.processes import ProcessExecutor
+    from cadence.executor.rank_group import RankGroup
     from cadence.executor.wire import Seat
 
     mesh = Mesh(0, 2)
-    executor = ProcessExecutor(WorkerGroup([Seat(mesh.at(each), 1) for each in range(2)], RANK_COMMAND), mesh.driver)
+    seats = [Seat(mesh.at(each), 1) for each in range(2)]
+    executor = ProcessExecutor(RankGroup(LocalRanks(seats, RANK_COMMAND)), mesh.driver)
     layout = plan_layout([LayerKV(1, 1)], 16, "bfloat16")
     config = SchedulerConfig(4, 64, "fcfs", True, 0, steps_in_flight=1)
     scheduler = Scheduler(config, CacheConfig(16, True, 0.9, 0, 0), layout, 10, 64)
-    core = EngineCore(scheduler, executor, GrammarDesk(_no_grammars), depth=1, queues_work=False)
+    core = EngineCore(scheduler, executor, Intake([]), depth=1, queues_work=False)
     core.handle(DOUBLE, lambda number: 2 * number)
     return core, EngineInfo(10, 64, 50, "toy", "cpu", 1, False, False)
 

@@ -14,9 +14,12 @@ from cadence.core.kv_spec import KVLayout
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.step import NO_TOKEN, StepPlan, StepResult
 from cadence.core.update import RequestUpdate
+from cadence.scheduler.budget import ONE_TOKEN, RunLimits
 from cadence.scheduler.burst import needs_host
-from cadence.scheduler.drafts import NO_DRAFTS, Drafts
+from cadence.scheduler.drafts import Drafts
+from cadence.scheduler.feature import HostFeature
 from cadence.scheduler.features.adapters.slots import AdapterSlots
+from cadence.scheduler.features.drafts.feature import HostDrafts
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_kind import SOURCE, needed_by, with_source_kind
 from tests.helpers.toy_model import ToyDevice, expected_output, make_layout, work
@@ -81,16 +84,18 @@ class ToyEngine:
         num_blocks: int,
         max_model_len: int,
         caching: bool = True,
-        drafts: Drafts = NO_DRAFTS,
+        drafts: Drafts | None = None,
     ) -> None:
         self.config = config
         self.layout = layout
         self.max_model_len = max_model_len
         cache = make_cache(layout.block_size, caching)
         self.slots = AdapterSlots(config.adapter_slots)
-        features = [self.slots] if self.slots.count else []
+        features: list[HostFeature] = [self.slots] if self.slots.count else []
+        if drafts is not None:
+            features.append(HostDrafts(drafts, config.max_num_seqs))
         with with_source_kind():
-            self.scheduler = Scheduler(config, cache, layout, num_blocks, max_model_len, features, drafts)
+            self.scheduler = Scheduler(config, cache, layout, num_blocks, max_model_len, features, runs_of(drafts))
         self.device = ToyDevice(layout, config.max_num_seqs, num_blocks)
         self.tables: dict[int, list[list[int]]] = {}  # by row, per group: as the plans sent will leave them
         self.in_flight: deque[Flight] = deque()
@@ -236,6 +241,10 @@ class ToyEngine:
             for ids in new.block_ids:
                 for block in filter(None, ids[: new.num_computed // self.layout.block_size]):
                     assert self.outcomes[self.device.writer[block]].request.cache_salt == salt, "shared across salts"
+
+
+def runs_of(drafts: Drafts | None) -> RunLimits:
+    return ONE_TOKEN if drafts is None else RunLimits(1 + drafts.most, drafts.reserve, drafts.padded)
 
 
 def make_engine(num_blocks: int = 60, max_model_len: int = 40, caching: bool = True, **config: object) -> ToyEngine:

@@ -14,8 +14,9 @@ import torch
 
 from cadence import LLM, SamplingParams
 from cadence.config.speculative import SpeculativeConfig
+from cadence.core.drafts import DRAFTS, DraftChanges
 from cadence.core.kv_spec import plan_layout
-from cadence.core.step import NO_TOKEN, NewDrafts, NewRow, StepPlan
+from cadence.core.step import NO_TOKEN, NewRow, RowPayloads, StepPayloads, StepPlan
 from cadence.device.calls import Calls, CommandGraph
 from cadence.device.cpu import CpuDevice
 from cadence.kernels.select import select_ops
@@ -91,10 +92,16 @@ def plan_of(tokens: int, computed: int, samples: int, width: int, **others: Any)
     return StepPlan(1, [], others.pop("begun", []), [], *counts, width=width, **others)
 
 
+def changed(most: int, catch_up: Sequence[tuple[int, int]] = ()) -> StepPayloads:
+    return StepPayloads({DRAFTS: DraftChanges([(0, most)], list(catch_up))})
+
+
 def begun(prompt: list[int]) -> NewRow:
     blocks = list(range(1, 1 + LENGTH // BLOCK))
     ids_np = np.array(prompt, dtype=np.int32)
-    return NewRow(0, "a", ids_np, len(prompt), 0, (blocks,), SAMPLING, 0, frozenset(), LENGTH, MOST)
+    return NewRow(
+        0, "a", ids_np, len(prompt), 0, (blocks,), SAMPLING, 0, frozenset(), LENGTH, RowPayloads({DRAFTS: MOST})
+    )
 
 
 def drafted(target_path: Path, method: str, directory: Path, kernels: str, graphs: str = "") -> Drafted:
@@ -163,7 +170,7 @@ def test_drafts_are_those_made_by_hand(
         row.step(decode(row, 1))
         assert row.drafts == []
     behind = [(0, len(row.tokens) + 3 - before)] if method == "draft_model" else []
-    row.step(replace(decode(row), behind=behind, drafts=[NewDrafts(0, MOST)]))
+    row.step(decode(row, payloads=changed(MOST, behind)))
     assert row.drafts == row.expected()[:MOST]
 
 
@@ -174,7 +181,7 @@ def test_a_model_catches_up_beside_a_full_step_of_prompts(tiny_model: Callable[[
         row.step(decode(row, 1))
     others = replace(begun([7] * TOKENS), row=1, block_ids=(list(range(17, 17 + LENGTH // BLOCK)),))
     counts = [np.array(each, dtype=np.int32) for each in ([0, 1], [1, TOKENS - 1], [len(row.tokens) - 1, 0], [1, 0])]
-    row.step(StepPlan(1, [], [others], [], *counts, width=1 + MOST, behind=[(0, 103)]))
+    row.step(StepPlan(1, [], [others], [], *counts, width=1 + MOST, payloads=changed(MOST, [(0, 103)])))
     assert row.drafts == row.expected()[:MOST]
 
 
@@ -200,7 +207,7 @@ def test_a_head_that_rested_is_as_if_it_had_not(
 
     def along(row: Drafted) -> StepPlan:
         """One token, behind which drafts are made, and not taken."""
-        return plan_of(1, len(row.tokens) - 1, 1, 1 + MOST, drafts=[NewDrafts(0, 0)])
+        return plan_of(1, len(row.tokens) - 1, 1, 1 + MOST, payloads=changed(0))
 
     for pause, num_forwards in ((1, 1), (ROOM - 1, 1), (ROOM, 1), (ROOM + 1, 1), (3, 16), (1, 50)):
         for _ in range(pause):
@@ -208,7 +215,7 @@ def test_a_head_that_rested_is_as_if_it_had_not(
             again = [goes.step(along(goes))[0] for _ in range(num_forwards)]
             assert came == again and len(came) == num_forwards
         for row in (rests, goes):
-            row.step(decode(row, 2, drafts=[NewDrafts(0, MOST)]))
+            row.step(decode(row, 2, payloads=changed(MOST)))
         assert rests.tokens == goes.tokens and rests.drafts == goes.drafts and rests.drafts
         for ours, expected in zip(rests.keys(), goes.keys(), strict=True):
             assert torch.equal(ours, expected) or (kernels == "reference" and torch.allclose(ours, expected, atol=1e-4))

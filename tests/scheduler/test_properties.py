@@ -16,13 +16,13 @@ from cadence.core.request import FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.draft_policy import DraftPolicy
-from cadence.scheduler.drafts import NO_DRAFTS, Drafts
+from cadence.scheduler.drafts import Drafts
 from cadence.scheduler.kv.hashing import extend_hashes, root_digest
 from cadence.scheduler.kv.kinds.block import RequestBlocks
 from cadence.scheduler.kv.sizing import blocks_needed
 from cadence.scheduler.request_state import NO_ROW, Status
 from cadence.scheduler.scheduler import Scheduler
-from tests.helpers.toy_engine import Outcome, ToyEngine, make_config
+from tests.helpers.toy_engine import Outcome, ToyEngine, make_config, runs_of
 from tests.helpers.toy_kind import SOURCE, with_source_kind
 from tests.helpers.toy_model import BROKEN, VOCAB, entries_of, expected_output, make_layout, make_request
 from tests.helpers.wide import examples
@@ -145,7 +145,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         layout = make_layout(draw(*LAYOUTS), draw(1, 2, 4))  # type: ignore[arg-type]
         drafts = drafts_of(data.draw(st.sampled_from(self.num_drafts)), config.max_num_seqs, bool(draw(True, False)))
         with with_source_kind():
-            least = blocks_needed(layout, MAX_LEN, TokenBudget.of(config, MAX_LEN, 1 + drafts.most).in_flight)
+            least = blocks_needed(layout, MAX_LEN, TokenBudget.of(config, MAX_LEN, runs_of(drafts)).in_flight)
         num_blocks = least + draw(*self.spare_blocks)  # type: ignore[operator]
         caching = bool(draw(True, True, True, False))
         self.engine = ToyEngine(config, layout, num_blocks, MAX_LEN, caching, drafts)
@@ -241,8 +241,8 @@ class DraftMachine(SchedulerMachine):
     num_drafts = (1, 3)
 
 
-def drafts_of(most: int, num_rows: int, adaptive: bool) -> Drafts:
-    return DraftPolicy(most, num_rows, adaptive, padded=False) if most else NO_DRAFTS
+def drafts_of(most: int, num_rows: int, adaptive: bool) -> Drafts | None:
+    return DraftPolicy(most, num_rows, adaptive, padded=False) if most else None
 
 
 TestSchedulerMachine, TestBurstMachine = SchedulerMachine.TestCase, BurstMachine.TestCase

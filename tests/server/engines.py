@@ -30,7 +30,8 @@ from cadence.core.step import NO_PLAN, Mail, PromptLogprobs, StepPlan, StepResul
 from cadence.core.update import RequestUpdate
 from cadence.engine.core import EngineCore
 from cadence.engine.core_process import build_core, main
-from cadence.engine.grammar_desk import GrammarDesk
+from cadence.engine.grammar_preparer import GrammarPreparer
+from cadence.engine.intake import Intake
 from cadence.executor.base import Executor
 from cadence.scheduler.features.grammar.feature import GrammarOutputs
 from cadence.scheduler.scheduler import Scheduler
@@ -179,7 +180,7 @@ def toy(args: EngineArgs, front: type[PoisonedCore] = PoisonedCore) -> tuple[Any
     scheduler = Scheduler(
         config, CacheConfig(16, True, 0.9, 0, 0), layout, num_blocks, max_model_len, [GrammarOutputs()]
     )
-    grammars = GrammarDesk(_no_grammars)
+    grammars = Intake([GrammarPreparer(_no_grammars)])
     core = EngineCore(scheduler, PoisonedExecutor(ToyExecutor(vocab_size)), grammars, depth=1, queues_work=False)
     return front(core), EngineInfo(num_blocks, max_model_len, vocab_size, "toy", "cpu", 2**30, False, False)
 

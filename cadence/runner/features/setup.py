@@ -15,21 +15,22 @@ from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import DraftState, KeptStates, RowState
 from cadence.lora.store import AdapterStore
 from cadence.models.interface.model import CausalLM
-from cadence.runner.drafting import Drafting, DraftsElsewhere, LookedUpDrafts
+from cadence.runner.after_sample import AfterSample, NothingAfter
 from cadence.runner.feature import DeviceFeature
 from cadence.runner.features.adapters.rows import AdapterRows, DeviceAdapters
+from cadence.runner.features.drafts.looked_up import LookedUpDrafts
+from cadence.runner.features.drafts.model_drafts import ModelDrafts, ModelDraftsParts
+from cadence.runner.features.drafts.rows import DeviceDrafts, DraftedRows, DraftRows
+from cadence.runner.features.drafts.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
 from cadence.runner.features.grammar.rows import DeviceGrammar
 from cadence.runner.graphs import StepGraphs
 from cadence.runner.limits import RunnerLimits
-from cadence.runner.model_drafts import ModelDrafts, ModelDraftsParts
 from cadence.runner.runner import RunnerParts
 from cadence.runner.shapes import ExactShapes, PaddedShapes, Shapes, StepShape
 from cadence.runner.stage_loop import EarlierStages, StageLoop
 from cadence.runner.state.blocks import BlockTables
-from cadence.runner.state.drafts import DraftedRows, DraftRows
 from cadence.runner.state.requests import RequestRows
 from cadence.runner.step_loop import Listeners, LoopParts, NobodyElse, StepLoop
-from cadence.runner.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
 from cadence.sample.shared_draws import sharing
@@ -66,39 +67,51 @@ def build_parts(
     waiting = _waiting(device, models.draft, limits.num_rows, shapes)
     max_len = limits.max_model_len + max(limits.width, waiting.room)  # padding of a run is looked up, too
     requests = RequestRows(device, limits.num_rows, limits.max_model_len)
-    drafts, drafted = DraftRows(device, limits.num_rows), DraftedRows(device, limits.num_rows)
     blocks = BlockTables(device, limits.num_rows, -(-max_len // layout.block_size), len(layout.groups))
-    speculative = limits.speculative if models.links.is_last else NO_SPECULATION
     sampler = _sampler(device, ops, models, limits, requests.state, logits_processors)
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
-    features = _adapters(device, ops, models, limits.num_rows, shapes, graphs)
-    features.append(DeviceGrammar(device, requests, sampler, limits.width - 1))
-    proposer = new_proposer(speculative, ops, drafts.most)
-    drafting: Drafting = LookedUpDrafts(proposer) if models.links.is_last else DraftsElsewhere(models.aux_layers)
-    if isinstance(draft := models.draft, DraftModel):
-        counts = (drafted.computed, drafts.most, blocks.tables, layout.block_size)
-        state = DraftState(*counts, draft.drafter.ahead, draft.max_len, draft.vocab_size)
-        places = (requests.quiet_row, requests.state, waiting)
-        drafting = ModelDrafts(ModelDraftsParts(device, ops, draft, state, sampler, shapes, *places))
-    of_features = [table for feature in features for table in feature.tables]
-    of_drafts, tables = (drafts, drafted, waiting), [*proposer.tables(requests.state), *of_features]
-    inputs = {hook.name: hook for feature in features for hook in feature.inputs}
-    listeners = _listeners(models.links, ops, limits.width - 1)
-    of_rows, forwards = (
-        (requests, blocks, sampler),
-        (shapes, graphs, drafting, inputs, features[-1].reporters, listeners),
+    base = _Base(device, ops, requests, blocks, sampler, shapes, graphs)
+    drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer)
+    features = [*_adapters(base, models, limits.num_rows), *drafts, DeviceGrammar(device, requests, sampler, limits)]
+    loop = LoopParts(
+        device=device,
+        ops=ops,
+        model=model,
+        requests=requests,
+        blocks=blocks,
+        sampler=sampler,
+        shapes=shapes,
+        graphs=graphs,
+        after=after,
+        inputs={hook.name: hook for feature in features for hook in feature.inputs},
+        reporters=[reporter for feature in features for reporter in feature.reporters],
+        listeners=_listeners(models.links, ops, limits.width - 1),
+        block_size=layout.block_size,
+        most_drafts=limits.width - 1,
     )
-    loop = LoopParts(device, ops, model, *of_rows, *forwards, layout.block_size, limits.width - 1)
+    of_features = [table for feature in features for table in feature.tables]
     return RunnerParts(
         requests=requests,
         blocks=blocks,
-        drafts=drafts,
-        tables=[requests, blocks, *of_drafts, *sampler.tables, prompt_logprobs, *tables],
+        tables=[requests, blocks, *sampler.tables, prompt_logprobs, *of_features],
         features={feature.name: feature for feature in features},
         hooks=[prompt_logprobs],
         sampler=sampler,
         loop=_loop(loop, models.links),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """What features are made with."""
+
+    device: Device
+    ops: Ops
+    requests: RequestRows
+    blocks: BlockTables
+    sampler: SamplePipeline
+    shapes: Shapes
+    graphs: StepGraphs
 
 
 def _sampler(
@@ -125,14 +138,45 @@ def _loop(parts: LoopParts, links: StageLinks) -> StepLoop:
     return StepLoop(parts) if links.is_last else StageLoop(parts, links)
 
 
-def _adapters(
-    device: Device, ops: Ops, models: LoadedModels, num_rows: int, shapes: Shapes, graphs: StepGraphs
-) -> list[DeviceFeature]:
-    features: list[DeviceFeature] = []
-    if models.adapters is not None:
-        rows = AdapterRows(device, num_rows, ops.lora, shapes)
-        features.append(DeviceAdapters(device, models.adapters, graphs, rows))
-    return features
+def _adapters(base: _Base, models: LoadedModels, num_rows: int) -> list[DeviceFeature]:
+    if models.adapters is None:
+        return []
+    rows = AdapterRows(base.device, num_rows, base.ops.lora, base.shapes)
+    return [DeviceAdapters(base.device, models.adapters, base.graphs, rows)]
+
+
+def _drafts(
+    base: _Base,
+    models: LoadedModels,
+    limits: RunnerLimits,
+    block_size: int,
+    waiting: WaitingPositions,
+    new_proposer: ProposerFactory,
+) -> tuple[list[DeviceFeature], AfterSample]:
+    """-> the feature, or none, and what is proposed after a forward"""
+    if not limits.speculative.enabled:
+        return [], NothingAfter()
+    rows, drafted = DraftRows(base.device, limits.num_rows), DraftedRows(base.device, limits.num_rows)
+    if not models.links.is_last:
+        return [DeviceDrafts(rows, [])], NothingAfter(models.aux_layers)
+    state, draft = base.requests.state, models.draft
+    if isinstance(draft, DraftModel):
+        counts = (drafted.computed, rows.most, base.blocks.tables, block_size)
+        of_drafter = DraftState(*counts, draft.drafter.ahead, draft.max_len, draft.vocab_size)
+        parts = ModelDraftsParts(
+            device=base.device,
+            ops=base.ops,
+            draft=draft,
+            drafted=of_drafter,
+            sampler=base.sampler,
+            shapes=base.shapes,
+            quiet_row=base.requests.quiet_row,
+            rows=state,
+            waiting=waiting,
+        )
+        return [DeviceDrafts(rows, [drafted, waiting])], ModelDrafts(parts)
+    proposer = new_proposer(limits.speculative, base.ops, rows.most)
+    return [DeviceDrafts(rows, proposer.tables(state))], LookedUpDrafts(proposer)
 
 
 def _waiting(device: Device, draft: AnyDraftModel, num_rows: int, shapes: Shapes) -> WaitingPositions:

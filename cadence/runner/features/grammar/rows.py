@@ -12,6 +12,7 @@ from cadence.core.step import IntArray
 from cadence.core.token_masks import TokenMasks
 from cadence.device.base import Device
 from cadence.runner.feature import DeviceFeature
+from cadence.runner.limits import RunnerLimits
 from cadence.runner.state.requests import RequestRows
 from cadence.sample.pipeline import SamplePipeline
 
@@ -48,11 +49,12 @@ class DraftsAheadReporter:
 class DeviceGrammar(DeviceFeature):
     name = GRAMMAR
 
-    def __init__(self, device: Device, requests: RequestRows, sampler: SamplePipeline, most_drafts: int) -> None:
-        """most_drafts: that are proposed for a row and forward; 0 = the host has nothing to be told"""
+    def __init__(self, device: Device, requests: RequestRows, sampler: SamplePipeline, limits: RunnerLimits) -> None:
+        """Where nothing is proposed for rows, the host has nothing to be told."""
         self._requests = requests
         self._sampler = sampler
-        self.reporters = [DraftsAheadReporter(device, requests, most_drafts)] if most_drafts else []
+        most = limits.width - 1
+        self.reporters = [DraftsAheadReporter(device, requests, most)] if most else []
 
     def rows_of(self, payload: list[tuple[int, list[int]]]) -> list[int]:
         return [row for row, _ in payload]

@@ -13,7 +13,6 @@ from cadence.scheduler.features.grammar.output import ConstrainedOutput, end_of_
 from cadence.scheduler.news import News
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.request_state import RequestState
-from cadence.scheduler.rows import Column
 from cadence.scheduler.step_in_flight import StepInFlight
 
 
@@ -37,11 +36,11 @@ class GrammarOutputs(HostFeature):
     def widen(self, draft: PlanDraft, books: Books, decodes: Decodes) -> None:
         force_drafts(draft, books, decodes)
 
-    def booked(self, draft: PlanDraft, books: Books, rows_np: Column) -> None:
+    def booked(self, draft: PlanDraft, books: Books, decodes: Decodes) -> None:
         """Drafts stay with these rows: others lost their blocks, or sit the step out."""
         if GRAMMAR not in draft.payloads:
             return
-        rows = set(rows_np.tolist())
+        rows = set(decodes.rows_np.tolist())
         given = [(row, drafts) for row, drafts in draft.payloads.pop(GRAMMAR) if row in rows]
         if given:
             draft.payloads[GRAMMAR] = given

@@ -20,7 +20,7 @@ def force_drafts(draft: PlanDraft, books: Books, decodes: Decodes) -> None:
     rows, rows_np, budget = books.rows, decodes.rows_np, books.budget
     decodes_np = decodes.tokens_np == 1
     waiting_np = rows.waits_np[rows_np] & decodes_np & ~rows.needs_host_np[rows_np]
-    if budget.reserve or not waiting_np.any() or (budget.padded and len(rows_np) > _MOST_UNEVEN):
+    if budget.runs.reserve or not waiting_np.any() or (budget.runs.padded and len(rows_np) > _MOST_UNEVEN):
         return
     room = _room(draft, books, decodes)
     given = []
@@ -39,7 +39,7 @@ def _room(draft: PlanDraft, books: Books, decodes: Decodes) -> int:
     """Drafts more than rows have that the step has lines, tokens and blocks for."""
     rows, kv, num_rows = books.rows, books.kv, len(decodes.rows_np)
     lines = num_rows + (draft.width - 1) * int((decodes.tokens_np == 1).sum()) + decodes.waiting * rows.num_free
-    room = min(books.budget.step - int(decodes.tokens_np.sum()), rows.count * books.budget.width) - lines
+    room = min(books.budget.step - int(decodes.tokens_np.sum()), rows.count * books.budget.runs.width) - lines
     return min(room, (kv.num_free - num_rows) * kv.block_size // 2)
 
 

@@ -1,4 +1,4 @@
-"""Drafts behind a forward: what the loop over forwards asks for, and the answer of those who look drafts up."""
+"""The hook after the sample: what may be proposed to follow the tokens of a forward."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from cadence.models.interface.drafter import TargetStates
 from cadence.models.interface.model import ForwardContext, LayerCache
 from cadence.runner.layout import BatchLayout
 from cadence.runner.shapes import StepShape
-from cadence.speculate.proposer import Proposer
 
 States = tuple[torch.Tensor, ...]  # [T, H] each: what `begins_with` says of the tokens of a forward
 
@@ -39,7 +38,9 @@ class BeginsWith:
         return (hidden,) if self.every_token else ()
 
 
-class Drafting(Protocol):
+class AfterSample(Protocol):
+    """At most one feature has it."""
+
     begins_with: BeginsWith
     by_model: bool  # behind a forward a model makes the plan's most drafts for all rows
 
@@ -62,14 +63,13 @@ class Drafting(Protocol):
         ...
 
 
-class LookedUpDrafts:
-    """By a proposer, which sees tokens alone."""
+class NothingAfter:
+    """Nothing is proposed, or another stage does it. What that one begins with may be made here."""
 
-    begins_with = BeginsWith()
     by_model = False
 
-    def __init__(self, proposer: Proposer) -> None:
-        self._proposer = proposer
+    def __init__(self, aux_layers: Sequence[int] = ()) -> None:
+        self.begins_with = BeginsWith(aux_layers=tuple(aux_layers))
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
         """It keeps no keys."""
@@ -78,28 +78,7 @@ class LookedUpDrafts:
         return MANY
 
     def repeated(self, layout: BatchLayout, depth: int, num_forwards: int) -> None:
-        """The batch says all."""
-
-    def propose(self, state: RowState, batch: StepBatch, states: States) -> None:
-        self._proposer.propose(state, batch)
-
-
-class DraftsElsewhere:
-    """At the last stage, which tells of them. What it begins with may be made here."""
-
-    by_model = False
-
-    def __init__(self, aux_layers: Sequence[int]) -> None:
-        self.begins_with = BeginsWith(aux_layers=tuple(aux_layers))
-
-    def use_caches(self, caches: Sequence[LayerCache]) -> None:
-        """It keeps no keys here."""
-
-    def name(self, layout: BatchLayout, shape: StepShape) -> int:
-        return MANY
-
-    def repeated(self, layout: BatchLayout, depth: int, num_forwards: int) -> None:
         """Nothing is counted here."""
 
     def propose(self, state: RowState, batch: StepBatch, states: States) -> None:
-        """Not here."""
+        """Nothing."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cadence.core.errors import InvalidRequestError
 from cadence.core.grammar import GRAMMAR, GrammarSpec
 from cadence.core.request import EngineRequest
-from cadence.engine.intake import Handler, Prepared
+from cadence.engine.intake import Prepared
 from cadence.structured.grammar import Grammar, Matcher
 
 if TYPE_CHECKING:  # with packages that an engine without grammars does without
@@ -18,8 +18,8 @@ if TYPE_CHECKING:  # with packages that an engine without grammars does without
 NewService = Callable[[Callable[[], None]], "GrammarService"]  # (what to call when an outcome is there)
 
 
-class GrammarDesk:
-    """An `Intake`. The service begins with the first request that needs it."""
+class GrammarPreparer:
+    """A `Preparer`. The service begins with the first request that needs it."""
 
     def __init__(self, new_service: NewService) -> None:
         self._new_service = new_service
@@ -59,10 +59,6 @@ class GrammarDesk:
 
     def requests(self) -> list[EngineRequest]:
         return [request for request, _ in self._tickets.values()]
-
-    def handlers(self) -> dict[str, Handler]:
-        """Grammars come with requests alone."""
-        return {}
 
     def wait(self, seconds: float) -> None:
         self._news.wait(seconds)

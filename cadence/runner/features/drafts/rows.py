@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 
-from cadence.core.step import NewDrafts, NewRow
+from cadence.core.drafts import DRAFTS, DraftChanges
+from cadence.core.step import NewRow
+from cadence.core.table import RequestTable
 from cadence.device.base import Device
 from cadence.device.staged import RowScalars
+from cadence.runner.feature import DeviceFeature
+from cadence.runner.layout import BatchLayout
 
 
 class DraftRows:
@@ -17,13 +24,13 @@ class DraftRows:
         self.most: torch.Tensor = self._scalars.get("most")  # [num_rows] int32, strided
 
     def add(self, row: int, request: NewRow) -> None:
-        self._scalars.set(row, most=request.most_drafts)
+        self._scalars.set(row, most=request.payloads.get(DRAFTS, 0))
 
     def remove(self, row: int) -> None:
         """Nothing is proposed for a row without a request."""
 
-    def change(self, drafts: NewDrafts) -> None:
-        self._scalars.set(drafts.row, most=drafts.most)
+    def change(self, row: int, most: int) -> None:
+        self._scalars.set(row, most=most)
 
     def flush(self) -> None:
         self._scalars.flush()
@@ -45,3 +52,21 @@ class DraftedRows:
 
     def flush(self) -> None:
         self._scalars.flush()
+
+
+class DeviceDrafts(DeviceFeature):
+    """Rows are proposed more drafts, or fewer, and what a model that drafts lacks of them is told to its forward."""
+
+    name = DRAFTS
+
+    def __init__(self, rows: DraftRows, tables: Sequence[RequestTable]) -> None:
+        """tables: of those that propose"""
+        self.tables = [rows, *tables]
+        self._rows = rows
+
+    def apply(self, payload: DraftChanges) -> None:
+        for row, most in payload.most:
+            self._rows.change(row, most)
+
+    def mark(self, layout: BatchLayout, payload: DraftChanges) -> BatchLayout:
+        return replace(layout, catch_up=tuple(payload.catch_up)) if payload.catch_up else layout

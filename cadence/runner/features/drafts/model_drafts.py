@@ -15,12 +15,12 @@ from cadence.kernels.interface.row_ops import DraftBatch, DraftState, RowState, 
 from cadence.models.interface.drafter import DraftStates
 from cadence.models.interface.model import ForwardContext, LayerCache, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
+from cadence.runner.after_sample import BeginsWith, States
 from cadence.runner.buffers import StepBuffers
-from cadence.runner.drafting import BeginsWith, States
+from cadence.runner.features.drafts.waiting_positions import WaitingPositions
 from cadence.runner.graphs import StepGraphs, StepOutputs
 from cadence.runner.layout import MODEL_RUN, BatchLayout
 from cadence.runner.shapes import ExactShapes, Shapes, StepShape, Until, decode_shape, shape_of
-from cadence.runner.waiting_positions import WaitingPositions
 from cadence.sample.pipeline import SamplePipeline
 from cadence.speculate.draft_model import DraftModel
 
@@ -43,7 +43,7 @@ class ModelDraftsParts:
 
 
 class ModelDrafts:
-    """Implements `Drafting`."""
+    """An `AfterSample`."""
 
     by_model = True
 
@@ -143,7 +143,7 @@ class ModelDrafts:
     def _name_first(self, layout: BatchLayout, shape: StepShape, depth: int, num_waiting: int) -> None:
         """Draft 0 is behind all rows but the first `num_waiting`."""
         own = self._layout(layout, shape.is_decode and not depth, num_waiting)
-        even = shape.is_decode and not layout.behind
+        even = shape.is_decode and not layout.catch_up
         self._shape = self._decode_shape(shape, depth) if even else shape_of(own, Until.TOKENS, depth)
         self._first.name(own, self._shape)
 

@@ -10,7 +10,7 @@ from cadence.core.step import IntArray, NewRow
 from cadence.core.table import RequestTable
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import KeptStates, StepBatch
-from cadence.runner.drafting import MANY, States
+from cadence.runner.after_sample import MANY, States
 from cadence.runner.layout import NO_LAYOUT, BatchLayout, keys_layout
 
 ROOM = 32  # positions of a row that may wait: few runs of many tokens, in little memory
