@@ -21,6 +21,7 @@ from cadence.core.kv_spec import LayerKV, plan_layout
 from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import StepPlan, StepResult
+from cadence.scheduler.features.grammar.feature import GrammarOutputs
 from cadence.scheduler.scheduler import Scheduler
 
 PROMPT_LEN = 128
@@ -33,7 +34,9 @@ def build(rows: int, depth: int, steps: int, windows: list[int], burst: int) -> 
     layout = plan_layout([LayerKV(8, 128, window) for window in windows], 16, "bfloat16")
     num_blocks = 1 + rows * len(layout.groups) * (max_model_len // layout.block_size + 2)
     config = SchedulerConfig(rows, rows * PROMPT_LEN, "fcfs", True, 0, depth, burst)
-    scheduler = Scheduler(config, CacheConfig(16, True, 0.9, 0, 0), layout, num_blocks, max_model_len)
+    scheduler = Scheduler(
+        config, CacheConfig(16, True, 0.9, 0, 0), layout, num_blocks, max_model_len, [GrammarOutputs()]
+    )
     stop = StopRule(frozenset({2}), frozenset(), 0, max_tokens)
     rng = np.random.default_rng(0)
     for index in range(rows):

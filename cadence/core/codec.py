@@ -48,21 +48,21 @@ def _rich(kind: Any, value: Any) -> Any:
         return value
     if kind is Attachment:
         return _attachment(value)
-    if kind in _PAYLOADS_IN:
-        types = _PAYLOADS_IN[kind]
+    if kind in _BY_FEATURE:
+        types = _BY_FEATURE[kind]
         return kind((name, msgspec.convert(payload, types[name], dec_hook=_rich)) for name, payload in value.items())
     dtype, shape, data = value
     return np.frombuffer(data, dtype=dtype).reshape(shape)
 
 
-def _attachment(value: dict[str, Any]) -> Attachment:
-    known = FEATURES.get(value.get("feature", ""))
+def _attachment(value: Any) -> Attachment:
+    known = FEATURES.get(value.get("feature", "")) if isinstance(value, dict) else None
     if known is None or known.attachment is None:
         raise ValueError("an attachment of no feature")
     return msgspec.convert(value, known.attachment)
 
 
-_PAYLOADS_IN: dict[Any, dict[str, Any]] = {  # types by feature, of each place
+_BY_FEATURE: dict[Any, dict[str, Any]] = {  # types by feature, of each place
     RowPayloads: {name: types.row for name, types in FEATURES.items()},
     StepPayloads: {name: types.step for name, types in FEATURES.items()},
     Mail: {name: types.mail for name, types in FEATURES.items()},
@@ -202,7 +202,7 @@ def decode_from_front(data: bytes) -> FromFront:
 
 def _unsendable_field(request: EngineRequest) -> str:
     """The name of the first field, of the parameters or of the request, that cannot be encoded."""
-    for owner in (request.sampling, request):
+    for owner in (request.params, request):
         for name in owner.__dataclass_fields__:
             try:
                 _ENCODER.encode(getattr(owner, name))

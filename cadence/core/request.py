@@ -38,7 +38,7 @@ class EngineRequest:
 
     request_id: str
     prompt_token_ids: list[int]
-    sampling: SamplingParams
+    params: SamplingParams
     stop: StopRule
     seed: int  # 0 <= seed < 2**64, always set: given by the user or derived from the engine's
     arrival_time: float  # seconds, time.monotonic

@@ -128,7 +128,7 @@ class InputProcessor:
         request = EngineRequest(
             request_id=request_id,
             prompt_token_ids=token_ids,
-            sampling=sampling,
+            params=sampling,
             stop=self._stop_rule(sampling, len(token_ids)),
             seed=self._seed(sampling),
             arrival_time=time.monotonic(),

@@ -102,7 +102,7 @@ class LLMEngine:
         if self._outputs.core_ids(request_id):
             raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
         processed = self._inputs.process(request_id, prompt, params, priority, cap_logprobs, lora_request)
-        self._processors.check(processed.request.sampling)
+        self._processors.check(processed.request.params)
         warnings = self._unused.warnings(params, priority, hints)
         children = fan_out(processed.request)
         self._outputs.add(request_id, children, processed.prompt_text, warnings, lora_request)

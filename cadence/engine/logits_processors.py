@@ -119,7 +119,7 @@ class ProcessorClasses:
         """Adds the request's own processors to its parameters."""
         if not self._classes:
             return
-        params = request.sampling
+        params = request.params
         adapted = [adapter.new_req_logits_processor(params) for adapter in self._adapters]
         batched = [
             BatchOfOne(kind(*self._made_with), params)

@@ -39,7 +39,7 @@ class OutputProcessor:
         lora_request: object = None,
     ) -> None:
         """lora_request: what outputs say of it, as it was given"""
-        kind = children[0].sampling.output_kind
+        kind = children[0].params.output_kind
         group = CompletionGroup(user_id, len(children), kind, list(warnings), lora_request)
         self._children[user_id] = [child.request_id for child in children]
         for index, child in enumerate(children):

@@ -16,15 +16,15 @@ _MASK64 = (1 << 64) - 1
 
 def fan_out(request: EngineRequest) -> list[EngineRequest]:
     """One request per completion, each with a seed of its own. Prefix caching has the prompt computed once."""
-    count = request.sampling.n
+    count = request.params.n
     if count == 1:
         return [request]
     children = []
     for index in range(count):
-        sampling = request.sampling.clone()
-        sampling.n = 1
+        params = request.params.clone()
+        params.n = 1
         seed = (request.seed + index) & _MASK64
-        children.append(replace(request, request_id=f"{index}_{request.request_id}", sampling=sampling, seed=seed))
+        children.append(replace(request, request_id=f"{index}_{request.request_id}", params=params, seed=seed))
     return children
 
 

@@ -23,7 +23,7 @@ class RequestText:
     """Everything the front keeps of one running request (one of n completions)."""
 
     def __init__(self, request: EngineRequest, prompt: str | None, index: int, tokenizer: AnyTokenizer) -> None:
-        params = request.sampling
+        params = request.params
         self.request_id = request.request_id
         self.index = index
         self.prompt = prompt
@@ -223,7 +223,7 @@ def _logprobs(params: SamplingParams) -> list[PositionLogprobs] | FlatLogprobs:
 
 
 def _detokenizer(request: EngineRequest, tokenizer: AnyTokenizer) -> Detokenizer:
-    params = request.sampling
+    params = request.params
     if not params.detokenize:
         return NullDetokenizer()
     shape = (params.skip_special_tokens, params.spaces_between_special_tokens)

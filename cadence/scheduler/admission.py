@@ -136,7 +136,7 @@ def _new_row(request: RequestState, computed: int, payloads: RowPayloads) -> New
         prompt_len=request.prompt_len,
         num_computed=computed,
         block_ids=tuple([block.id for block in table] for table in request.blocks.tables),
-        sampling=request.request.sampling,
+        sampling=request.request.params,
         seed=request.request.seed,
         stop_token_ids=request.stop_ids,
         max_len=request.max_len,

@@ -31,7 +31,7 @@ class Books:
     budget: TokenBudget
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decodes:
     """Running rows [n] of a plan that is being drawn up."""
 

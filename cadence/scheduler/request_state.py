@@ -71,7 +71,7 @@ class RequestState:
         self.prompt_len = len(request.prompt_token_ids)
         self.max_len = min(self.prompt_len + request.stop.max_tokens, max_model_len)
         self.stop_ids = request.stop.eos_token_ids | request.stop.stop_token_ids
-        sampling = request.sampling
+        sampling = request.params
         self.reads_cache = sampling.prompt_logprobs is None and not sampling.skip_reading_prefix_cache
         self.needs_host = needs_host(sampling)
         self.streams = sampling.output_kind is not RequestOutputKind.FINAL_ONLY

@@ -180,7 +180,7 @@ class Scheduler:
                 self._close(step)
 
     def wants_cut(self, step: StepInFlight) -> bool:
-        """Whether the rest of the newest step were better planned anew: somebody may get a row, or one of its rows has
+        """Whether the rest of the newest step were better planned anew: a request may get a row, or one of its rows has
         ended."""
         return self._retiring.awaits(step.plan.step_id) or self._admission.could_admit()
 

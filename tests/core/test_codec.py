@@ -142,7 +142,7 @@ def test_what_no_message_can_carry_is_refused_by_name(
 ) -> None:
     request = inputs.process("x", [5], SamplingParams()).request
     for name, value in changes.items():
-        setattr(request.sampling, name, value)
+        setattr(request.params, name, value)
     with pytest.raises(InvalidRequestError, match=field) as error:
         encode_request(request)
     assert error.value.field == field

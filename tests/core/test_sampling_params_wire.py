@@ -60,7 +60,7 @@ def test_what_is_accepted_can_be_read(options: dict[str, Any], priority: int) ->
     children = fan_out(processed.request)[:3]
     again = [decode_request(encode_request(child)) for child in children]
     assert again == children
-    assert all(0 <= token < VOCAB for word in again[0].sampling.bad_words_token_ids or () for token in word)
+    assert all(0 <= token < VOCAB for word in again[0].params.bad_words_token_ids or () for token in word)
 
 
 @pytest.mark.parametrize("words", [[" "], ["\n"], ["a", "\t "]])

@@ -118,8 +118,8 @@ def test_seeds_are_the_users_or_follow_from_the_engines(tokenizer: Tokenizer) ->
 def test_the_callers_parameters_are_not_touched(inputs: InputProcessor) -> None:
     params = SamplingParams(bad_words=["dog"], logprobs=3)
     request = inputs.process("r", [1], params).request
-    assert request.sampling.bad_words_token_ids and params.bad_words_token_ids is None
-    assert request.sampling is not params
+    assert request.params.bad_words_token_ids and params.bad_words_token_ids is None
+    assert request.params is not params
 
 
 def test_bad_words_are_spelled_at_the_start_and_after_a_space(inputs: InputProcessor, tokenizer: Tokenizer) -> None:
@@ -127,14 +127,14 @@ def test_bad_words_are_spelled_at_the_start_and_after_a_space(inputs: InputProce
     a, spaced_a, the = (tokenizer.encode(text, add_special_tokens=False) for text in ("a", " a", "the"))
     assert len(a) == len(spaced_a) and len(the) > len(tokenizer.encode(" the", add_special_tokens=False))
     request = inputs.process("r", [1], SamplingParams(bad_words=["a", "the"])).request
-    assert request.sampling.bad_words_token_ids == [a, spaced_a, the]
+    assert request.params.bad_words_token_ids == [a, spaced_a, the]
 
 
 def test_logprobs_are_capped_by_the_engine_unless_it_asks_itself(inputs: InputProcessor) -> None:
     with pytest.raises(InvalidRequestError, match="logprobs"):
         inputs.process("r", [1], SamplingParams(logprobs=6))
     found = inputs.process("r", [1], SamplingParams(logprobs=600), cap_logprobs=False)
-    assert found.request.sampling.logprobs == LIMITS.vocab_size
+    assert found.request.params.logprobs == LIMITS.vocab_size
 
 
 def test_a_thinking_budget_needs_marks_of_one_token(inputs: InputProcessor, tokenizer: Tokenizer) -> None:
@@ -143,7 +143,7 @@ def test_a_thinking_budget_needs_marks_of_one_token(inputs: InputProcessor, toke
         inputs.process("r", [1], SamplingParams(thinking_token_budget=4))
     assert caught.value.field == "thinking_token_budget"
     marked = SamplingParams(thinking_token_budget=4, thinking_token_ids=[[3], [4]])
-    assert inputs.process("r", [1], marked).request.sampling.thinking_token_ids == [[3], [4]]
+    assert inputs.process("r", [1], marked).request.params.thinking_token_ids == [[3], [4]]
 
 
 @pytest.mark.parametrize(
@@ -175,4 +175,4 @@ def test_structured_output_ends_here_for_now(inputs: InputProcessor) -> None:
         request = inputs.process("r", "the dog", params).request
         grammar = request.attached(GrammarSpec)
         assert grammar is not None and grammar.source == "structured_outputs.regex"
-        assert request.sampling.structured_outputs is None, "it goes no further than the engine's host"
+        assert request.params.structured_outputs is None, "it goes no further than the engine's host"

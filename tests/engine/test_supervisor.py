@@ -130,7 +130,7 @@ def test_what_cannot_be_encoded_when_it_comes_back_fails_alone(model: Path) -> N
             streams = asyncio.gather(*(ask(llm, number, 300) for number in range(4)), ask(llm, 9, 300))
             await under_way(llm, 5)
             doomed = next(entry for entry in llm._supervisor._logic.journal if entry.request_id.startswith("9-"))
-            doomed.request.sampling.top_k = 2**64
+            doomed.request.params.top_k = 2**64
             os.kill(llm.engine_pid, signal.SIGKILL)
             *others, failed = await streams
             assert others == alone
@@ -353,7 +353,7 @@ def test_entries_are_encoded_before_anybody_knows_of_them(model: Path) -> None:
     async def check() -> None:
         async with running(model) as llm:
             request = (await llm._inputs.process("x", [5, 6], SamplingParams())).request
-            request.sampling.seed = 2**70
+            request.params.seed = 2**70
             with pytest.raises(InvalidRequestError, match="seed"):
                 entry_of(request)
 

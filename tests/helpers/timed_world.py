@@ -89,13 +89,13 @@ class TimedWorld:
         kind = RequestOutputKind.DELTA if streams else RequestOutputKind.FINAL_ONLY
         sampling = SamplingParams(max_tokens=max_tokens, output_kind=kind)
         name = f"r{len(self.lines)}"
-        request = make_request(name, [1] * prompt_len, max_tokens, sampling=sampling)
+        request = make_request(name, [1] * prompt_len, max_tokens, params=sampling)
         self.lines[name] = line = Timeline(request, time)
         self._arrivals.append(line)
         return line
 
     def streams(self, name: str) -> bool:
-        return self.lines[name].request.sampling.output_kind is RequestOutputKind.DELTA
+        return self.lines[name].request.params.output_kind is RequestOutputKind.DELTA
 
     def prompt_len(self, name: str) -> int:
         return len(self.lines[name].request.prompt_token_ids)

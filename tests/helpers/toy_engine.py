@@ -228,7 +228,7 @@ class ToyEngine:
         if num_forwards == 1:
             return
         requests = [self.scheduler._rows.requests[row].request for row in plan.rows_np.tolist()]
-        assert not any(needs_host(request.sampling) for request in requests)
+        assert not any(needs_host(request.params) for request in requests)
         if config.burst_seconds:
             assert num_forwards & (num_forwards - 1) == 0
             assert not (plan.begun or self.scheduler.stats().num_waiting), "somebody waits"

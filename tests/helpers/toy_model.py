@@ -30,7 +30,7 @@ def make_request(
 ) -> EngineRequest:
     rule = stop or StopRule(frozenset(), frozenset(), 0, max_tokens)
     sampling = SamplingParams(max_tokens=rule.max_tokens or None, min_tokens=rule.min_tokens)
-    fields: dict[str, object] = {"sampling": sampling, "seed": 0, "arrival_time": 0.0}
+    fields: dict[str, object] = {"params": sampling, "seed": 0, "arrival_time": 0.0}
     return EngineRequest(request_id=request_id, prompt_token_ids=prompt, stop=rule, **(fields | changes))  # type: ignore[arg-type]
 
 

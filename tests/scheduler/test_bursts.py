@@ -186,11 +186,11 @@ def test_what_the_host_decides_makes_a_plan_one_forward_long() -> None:
     host = SamplingParams(logits_processors=[max])
     assert [needs_host(sampling) for sampling in (SamplingParams(), on_device, host)] == [False, False, True]
     scheduler = make_scheduler()
-    scheduler.add(make_request("a", [1], 20, sampling=on_device))
+    scheduler.add(make_request("a", [1], 20, params=on_device))
     plan = scheduler.schedule()
     assert plan.num_forwards == 4
     part(scheduler, plan, 7, 7, 7, 7)
-    scheduler.add(make_request("b", [1], 1, sampling=host))
+    scheduler.add(make_request("b", [1], 1, params=host))
     plan = scheduler.schedule()
     assert plan.num_forwards == 1
     part(scheduler, plan, 7)

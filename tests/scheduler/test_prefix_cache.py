@@ -37,8 +37,8 @@ def test_one_token_at_least_is_computed(length: int, hit: int) -> None:
     "changes",
     [
         {"cache_salt": "mine"},
-        {"sampling": SamplingParams(max_tokens=1, prompt_logprobs=0)},
-        {"sampling": SamplingParams(max_tokens=1, skip_reading_prefix_cache=True)},
+        {"params": SamplingParams(max_tokens=1, prompt_logprobs=0)},
+        {"params": SamplingParams(max_tokens=1, skip_reading_prefix_cache=True)},
     ],
 )
 def test_requests_that_must_not_read_the_cache(changes: dict[str, object]) -> None:

@@ -109,7 +109,7 @@ def request_specs(draw: st.DrawFn) -> dict[str, Any]:
     return {
         "prompt": [*stem[:cut], *draw(st.lists(st.integers(0, 9), max_size=3))] or [0],
         "stop": rule,
-        "sampling": sampling,
+        "params": sampling,
         "priority": draw(st.integers(0, 2)),
         "cache_salt": draw(st.sampled_from(["", "", "pepper"])),
     }

@@ -211,7 +211,7 @@ def test_logprobs_reach_the_request_they_belong_to() -> None:
 def test_prompt_logprobs_come_with_chunks_and_never_twice() -> None:
     scheduler = Scheduler(make_config(max_num_batched_tokens=4), make_cache(4, False), FULL, 11, 40)
     sampling = SamplingParams(max_tokens=5, prompt_logprobs=0)
-    scheduler.add(make_request("a", list(range(10)), 5, sampling=sampling))
+    scheduler.add(make_request("a", list(range(10)), 5, params=sampling))
     reported: list[int] = []
 
     def step(start: int, count: int) -> None:

@@ -224,7 +224,7 @@ class FakeLLM:
         elif step + 1 == request.stop.max_tokens:
             reason = FinishReason.LENGTH
         prompt_logprobs = _prompt_logprobs(request) if step == 0 else []
-        return _update(request.request_id, [token], _logprobs(token, request.sampling), reason, prompt_logprobs)
+        return _update(request.request_id, [token], _logprobs(token, request.params), reason, prompt_logprobs)
 
 
 def _update(
@@ -251,7 +251,7 @@ def _logprobs(token: int, sampling: SamplingParams) -> list[TokenLogprobs]:
 
 
 def _prompt_logprobs(request: EngineRequest) -> list[PromptLogprobs]:
-    count = request.sampling.prompt_logprobs
+    count = request.params.prompt_logprobs
     tokens = request.prompt_token_ids[1:]
     if count is None or not tokens:
         return []

@@ -32,7 +32,7 @@ class HostDrafts(HostFeature):
 
     def begin(self, request: RequestState, draft: PlanDraft) -> int:
         """Where the host has a say, it sees no token that may not come: there are no drafts."""
-        asked = 0 if request.needs_host else request.request.sampling.num_draft_tokens(self._policy.most)
+        asked = 0 if request.needs_host else request.request.params.num_draft_tokens(self._policy.most)
         self._progress.begin(request.row)
         return self._policy.begin(request.row, asked)
 
