@@ -11,6 +11,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.input_processor import InputProcessor, ProcessedInput, spelling_size, weight_of
 from cadence.engine.prompts import ParsedPrompt, PromptType, parse_prompt
+from cadence.text.loop_share import LoopTurns
 from cadence.text.null_text_service import NullTextService
 from cadence.text.text_service import TextService
 
@@ -21,6 +22,7 @@ class AsyncInputs:
     def __init__(self, inputs: InputProcessor, texts: TextService | NullTextService) -> None:
         self._inputs = inputs
         self._texts = texts
+        self._turns = LoopTurns()
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
@@ -35,6 +37,7 @@ class AsyncInputs:
                 "logits_processors are Python functions and cannot be sent to an engine in another process; use LLM",
                 "logits_processors",
             )
+        await self._turns.enter()
         work = partial(self._inputs.process, request_id, await self._tokenised(prompt), params, **options)
         if weight_of(params) > HEAVY:
             return await asyncio.to_thread(work)

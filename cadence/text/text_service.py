@@ -21,7 +21,7 @@ from cadence.config.engine_config import TokenizerConfig
 from cadence.core.errors import InvalidRequestError, TemplateError
 from cadence.text.chat_template import ChatRequest
 from cadence.text.chats import Chats, chats_for
-from cadence.text.loop_share import LoopShare
+from cadence.text.loop_share import LoopShare, LoopTurns
 from cadence.text.text_client import JobError, TextProcess
 from cadence.text.text_jobs import (
     ALL,
@@ -106,6 +106,7 @@ class TextService:
         self._max_tokens = max(MAX_TOKENS, max_model_len)
         self._threads = ThreadPoolExecutor(THREADS, "text")
         self._share = LoopShare(SHORT_TEXT)
+        self.turns = LoopTurns()  # of chats that begin
         self._texts = TextProcess(load)
         self._templates = TextProcess(load)
         _ = tokenizer.bound  # takes a moment, which no request should wait for

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from cadence.text.loop_share import LEAST
+from cadence.engine.input_processor import InputProcessor
+from cadence.entrypoints.server.routes import chat_batch
+from cadence.text.loop_share import BEGUN_AT_ONCE, LEAST
 from cadence.text.tokenizer import SHORT_TEXT, Tokenizer
 from tests.server.helpers import RunningApp
 from tests.server.test_completions import Serve
@@ -49,6 +51,8 @@ class Turns:
     def __init__(self) -> None:
         self.calls: Counter[int] = Counter()
         self.characters: Counter[int] = Counter()
+        self.requests: Counter[int] = Counter()  # that are made ready for the engine
+        self.jobs: Counter[int] = Counter()  # that conversations of batches become
         self.now = 0
         self.elsewhere = 0  # calls in other threads
         self.over = False
@@ -63,11 +67,19 @@ class Turns:
             app.loop.call_soon(self._tick, app)
 
     def note(self, characters: int) -> None:
-        if threading.get_ident() != self._loop_thread:
+        if self.is_elsewhere:
             self.elsewhere += 1
             return
         self.calls[self.now] += 1
         self.characters[self.now] += characters
+
+    def count(self, counter: Counter[int]) -> None:
+        if not self.is_elsewhere:
+            counter[self.now] += 1
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return threading.get_ident() != self._loop_thread
 
 
 @pytest.fixture
@@ -84,8 +96,13 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[Turns]:
 
         return call
 
+    def counting(work: Any, counter: Counter[int]) -> Any:
+        return lambda *given, **named: (noted.count(counter), work(*given, **named))[1]
+
     for name in ("encode", "decode", "offsets", "render_chat"):
         monkeypatch.setattr(Tokenizer, name, noting(name))
+    monkeypatch.setattr(InputProcessor, "process", counting(InputProcessor.process, noted.requests))
+    monkeypatch.setattr(chat_batch, "prepare_job", counting(chat_batch.prepare_job, noted.jobs))
     yield noted
     noted.over = True
 
@@ -103,3 +120,6 @@ def test_no_turn_of_the_loop_has_much_text(serve: Serve, turns: Turns) -> None:
     assert turns.calls and turns.elsewhere, "both ways are taken"
     assert max(turns.calls.values()) <= SHORT_TEXT // LEAST
     assert max(turns.characters.values()) <= SHORT_TEXT
+    assert sum(turns.requests.values()) > 4 * MANY, "most are made ready on the loop"
+    assert max(turns.requests.values()) <= 2 * BEGUN_AT_ONCE < MANY, "those that waited, and those that find room then"
+    assert not turns.jobs, "so many are made in a thread"

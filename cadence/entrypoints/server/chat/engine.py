@@ -110,6 +110,7 @@ class ChatEngine:
     async def prepare(self, job: ChatJob) -> tuple[TokensPrompt, SamplingParams]:
         """The prompt and how the model goes on from it."""
         self._check(job)
+        await self._llm.texts.turns.enter()
         prompt = await self.prompt(job)
         params = await self._params(job, prompt["prompt"])
         self._check_room(job, len(prompt["prompt_token_ids"]))

@@ -14,10 +14,19 @@ from cadence.entrypoints.server.protocol.json_text import decode_json
 MAX_CONVERSATIONS = 1024
 
 
-def parse_batch(raw: bytes, ignored: Ignored) -> list[ChatCompletionBody]:
-    """A body for each conversation; all but the messages is shared."""
+def decode_batch(raw: bytes) -> dict[str, Any]:
+    """With a list of conversations that is not too long; nothing else of it is checked."""
     content = decode_json(raw)
     conversations = content.get("messages") if isinstance(content, dict) else None
+    if not isinstance(conversations, list) or not conversations:
+        raise InvalidRequestError("messages must be a list of conversations, each a list of messages", "messages")
+    check_count(conversations, MAX_CONVERSATIONS, "messages")
+    return content
+
+
+def parse_batch(content: dict[str, Any], ignored: Ignored) -> list[ChatCompletionBody]:
+    """A body for each conversation; all but the messages is shared."""
+    conversations = content["messages"]
     _check_conversations(conversations)
     first = validate_body(ChatCompletionBody, {**content, "messages": conversations[0]}, ignored)
     first.check()
@@ -35,10 +44,7 @@ def batch_schema() -> dict[str, Any]:
     return entry
 
 
-def _check_conversations(conversations: Any) -> None:
-    if not isinstance(conversations, list) or not conversations:
-        raise InvalidRequestError("messages must be a list of conversations, each a list of messages", "messages")
-    check_count(conversations, MAX_CONVERSATIONS, "messages")
+def _check_conversations(conversations: list[Any]) -> None:
     for number, conversation in enumerate(conversations):
         where = f"messages[{number}]"
         if not isinstance(conversation, list) or not conversation:
