@@ -18,6 +18,7 @@ from cadence.kernels.cpu.runtime import library, table
 from cadence.kernels.cpu.runtime.dtypes import CACHE_DTYPES, DTYPES
 from cadence.kernels.cpu.runtime.library import NO_TENSOR, CpuLibrary, with_words
 from cadence.kernels.cpu.runtime.table import TABLE, CommandWord, TableError, WordKind, read_table
+from cadence.kernels.interface.ops import Activation
 
 pytestmark = pytest.mark.device
 
@@ -158,8 +159,13 @@ def test_what_is_no_table_is_refused(old: str, new: str, told: str) -> None:
 
 
 def test_numbers_that_differ_are_refused() -> None:
-    numbers = {f"P_{kind.name}": int(kind) for kind in Kind}
-    TABLE.check("kind", numbers)
-    for wrong in ({**numbers, "P_F16": 11}, {**numbers, "P_NEW": 11}, {"P_F32": 0}):
-        with pytest.raises(TableError, match="enum kind"):
-            TABLE.check("kind", wrong)
+    numbers = {kind.name: int(kind) for kind in Activation}
+    TABLE.check("activation", numbers)
+    for wrong in ({**numbers, "SILU": 7}, {**numbers, "NEW": 4}, {"RELU": 0}):
+        with pytest.raises(TableError, match="enum activation"):
+            TABLE.check("activation", wrong)
+
+
+def test_kinds_of_packed_weights_are_those_of_the_header() -> None:
+    assert {f"P_{kind.name}": int(kind) for kind in Kind} == TABLE.enums["kind"]
+    assert Kind["Q4_1"] is Kind(4) and Kind.F32 == 0

@@ -53,7 +53,6 @@ INLINE void map_row(const Map *a, int64_t row, const int kind, const int from, c
 
 static void map_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
     const Map *a = work;
-    (void)thread;
     switch (a->kind) {
         case RELU: ROWS(RELU, DTYPE) break;
         case SILU: ROWS(SILU, DTYPE) break;
@@ -94,7 +93,6 @@ typedef struct {
 
 static void sum_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
     const Sum *a = work;
-    (void)thread;
     for (int64_t r = begin; r < end; r++) {
         int64_t at = r * a->width * element_size(a->dtype), row = a->ids ? a->ids[r] + a->offset : r;
         const char *y = a->y + row * a->width * element_size(a->ytype);
@@ -118,7 +116,6 @@ EXPORT void call_add_rows(const void *words) {
 
 static void pick_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
     const struct pick *w = work;
-    (void)thread;
     for (int64_t r = begin; r < end; r++)
         memcpy(w->out + r * w->row_bytes, w->x + w->at[r] * w->x_stride, (size_t)w->row_bytes);
 }

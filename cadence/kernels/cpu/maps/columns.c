@@ -10,7 +10,6 @@
 
 static void pick_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
     const struct pick_columns *w = work;
-    (void)thread;
     if (element_size((int)w->dtype) == 4)
         PICK(uint32_t)
     else

@@ -24,7 +24,6 @@ INLINE void norm_row(const LayerNorm *a, const void *x, void *out, const int dty
 
 static void norm_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
     const LayerNorm *a = work;
-    (void)thread;
     for (int64_t r = begin; r < end; r++) {
         int64_t at = r * a->width * element_size(a->dtype);
         const void *x = a->x + at;

@@ -201,7 +201,6 @@ static void shrink_items(void *work, int64_t begin, int64_t end, int64_t thread)
     const Adding *j = work;
     const struct lora_add *w = j->w;
     _Alignas(16) float found[LINES * RANKS];
-    (void)thread;
     for (int64_t item = begin; item < end; item++) {
         int64_t block = item % j->blocks, part = item / j->blocks % w->parts;
         const Chunk *c = &j->chunks.chunks[item / j->blocks / w->parts];
@@ -308,7 +307,6 @@ static void expand_part(const Adding *j, const Chunk *c, int64_t part, int64_t b
 static void expand_items(void *work, int64_t begin, int64_t end, int64_t thread) {
     const Adding *j = work;
     const int32_t *starts = j->w->starts;
-    (void)thread;
     for (int64_t item = begin; item < end; item++) {
         int64_t block = item % j->blocks, part = 0; /* blocks of all parts, one after another */
         for (; block >= blocks_of(starts[part + 1] - starts[part]); part++) block -= blocks_of(starts[part + 1] - starts[part]);
@@ -348,7 +346,6 @@ EXPORT void call_lora_add(const void *words) {
 
 static void saved_row_items(void *work, int64_t begin, int64_t end, int64_t thread) {
     const struct lora_saved_rows *w = work;
-    (void)thread;
     for (int64_t line = begin; line < end; line++) {
         int64_t slot = w->slots[line];
         if (slot < 0 || slot >= w->num_slots) continue;
@@ -378,7 +375,6 @@ static void saved_logit_items(void *work, int64_t begin, int64_t end, int64_t th
     const Replacing *j = work;
     const struct lora_saved_logits *w = j->w;
     float found[LINES * LOGITS];
-    (void)thread;
     for (int64_t item = begin; item < end; item++) {
         const Chunk *c = &j->chunks.chunks[item / j->blocks];
         Entry e = entry_at(w->entries + c->slot * w->slot_words + w->first * ENTRY_WORDS);

@@ -121,7 +121,6 @@ static int64_t draft(
 }
 
 static void propose_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
-    (void)thread;
     const struct suffix_propose *w = work;
     const RowState *state = &w->state;
     Text corpus = {w->corpus, w->span[0], w->span[1], w->capacity - 1};

@@ -22,7 +22,6 @@ INLINE void mask_half(uint16_t *line, int64_t begin, int64_t end, uint32_t word,
 static void mask_lines(void *work, int64_t first, int64_t last, int64_t thread) {
     const struct token_mask *w = work;
     int dtype = (int)w->dtype;
-    (void)thread;
     for (int64_t l = first; l < last; l++) {
         if (w->mask_of_line[l] < 0) continue;
         const int32_t *mask = w->masks + w->mask_of_line[l] * w->mask_stride;

@@ -13,36 +13,10 @@ import torch
 from cadence.core.errors import WeightsError
 from cadence.kernels.cpu.runtime.table import TABLE
 
-
-class Kind(IntEnum):
-    """What a packed weight is made of; the numbers are those of commands.h."""
-
-    F32 = 0
-    BF16 = 1
-    Q8_0 = 2
-    Q4_0 = 3
-    Q4_1 = 4
-    Q5_0 = 5
-    Q5_1 = 6
-    Q4_K = 7
-    Q5_K = 8
-    Q6_K = 9
-    HALF = 10  # bfloat16 numbers, held as float16 times a power of two per row
-    Q4_Z = 11  # as Q4_1 with a zero point, a whole number, instead of a shift
-    Q8_F = 12  # as Q8_0 with scales in float32
-    F16 = 13
-    IQ4_NL = 14
-    IQ4_XS = 15
-    MXFP4 = 16
-    T4_F = 17  # codes of 4 bits with their table, and scales in float32 per 16 columns
-    F8 = 18  # float8 E4M3, with scales in float32 per row and up to 128 columns
-    NF4 = 19  # codes of bitsandbytes' nf4, with scales in float32 per 64 columns
-    FP4 = 20  # the same of its fp4
-    Q2_K = 21
-    Q8_Z = 22  # as Q8_0 with a zero point, a whole number
-
-
-TABLE.check("kind", {f"P_{kind.name}": int(kind) for kind in Kind})
+# What a packed weight is made of: `enum kind` of commands.h, which says what each is.
+Kind = IntEnum(
+    "Kind", {name.removeprefix("P_"): number for name, number in TABLE.enums["kind"].items()}, module=__name__
+)
 
 
 class Segment(Structure):

@@ -19,7 +19,13 @@ typedef void Area; /* memory of several processes */
 /* Types of elements; I8 in KV caches alone. */
 enum dtype { F32, BF16, F16, I8, E4M3, E5M2, I4 }; /* from I8 on: of caches alone */
 
-/* What a packed weight is made of. */
+/* What a packed weight is made of: types of GGUF, and
+ *   HALF  bfloat16 numbers, held as float16 times a power of two per row
+ *   Q4_Z  as Q4_1 with a zero point, a whole number, instead of a shift; Q8_Z: as Q8_0 with one
+ *   Q8_F  as Q8_0 with scales in float32
+ *   T4_F  codes of 4 bits with their table, and scales in float32 per 16 columns
+ *   F8    float8 E4M3, with scales in float32 per row and up to 128 columns
+ *   NF4   codes of bitsandbytes' nf4, with scales in float32 per 64 columns; FP4: the same of its fp4 */
 enum kind { P_F32, P_BF16, P_Q8_0, P_Q4_0, P_Q4_1, P_Q5_0, P_Q5_1, P_Q4_K, P_Q5_K, P_Q6_K, P_HALF, P_Q4_Z, P_Q8_F, P_F16,
             P_IQ4_NL, P_IQ4_XS, P_MXFP4, P_T4_F, P_F8, P_NF4, P_FP4, P_Q2_K, P_Q8_Z };
 
