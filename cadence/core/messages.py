@@ -28,7 +28,8 @@ class ToEngine:
     add: list[AddRequest] = field(default_factory=list)
     abort: list[str] = field(default_factory=list)
     abort_reason: FinishReason = FinishReason.ABORT
-    # "", "state" (with the map of blocks), "stats" (without), "reset_prefix_cache", "reset_running_requests" or "order"
+    # "", "state" (with the map of blocks), "stats" (without), "reset_prefix_cache", "reset_running_requests", "pause",
+    # "resume" or "order"
     call: str = ""
     call_id: int = 0
     order: AdapterOrder | None = None  # of the call "order"

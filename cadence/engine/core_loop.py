@@ -101,6 +101,9 @@ class CoreLoop:
         elif call in ("reset_prefix_cache", "reset_running_requests"):
             done = self._core.reset_prefix_cache(call == "reset_running_requests")
             self._fronts.send(front, FromEngine(call_id=call_id, done=done))
+        elif call in ("pause", "resume"):
+            self._core.pause(call == "pause")
+            self._fronts.send(front, FromEngine(call_id=call_id, done=True))
 
     def _order(self, front: int, order: AdapterOrder, call_id: int) -> None:
         self._core.order(order, lambda answer: self._fronts.send(front, FromEngine(call_id=call_id, answer=answer)))

@@ -151,6 +151,9 @@ class DpClient:
         self._router.forget_prefixes()
         return all(answer is True or isinstance(answer, EngineDeadError) for answer in answers)
 
+    async def pause(self, paused: bool) -> None:
+        await asyncio.gather(*(supervisor.pause(paused) for supervisor in self._supervisors))
+
     async def order(self, order: AdapterOrder) -> AdapterAnswer:
         """Carried out by all; an engine that is down does so when it is back."""
         answers = await self._ask_all(lambda supervisor: supervisor.order(order))

@@ -67,6 +67,10 @@ class EngineClient(Protocol):
 
     async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool: ...
 
+    async def pause(self, paused: bool) -> None:
+        """Engines begin no step until they are told to go on; one that is down begins so."""
+        ...
+
     async def order(self, order: AdapterOrder) -> AdapterAnswer: ...
 
 

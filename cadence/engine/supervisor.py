@@ -61,6 +61,7 @@ class Supervisor:
         self._calls: dict[int, asyncio.Future[FromEngine]] = {}
         self._num_calls = 0
         self._orders = KeptOrders()
+        self._paused = False
         self._repeating: asyncio.Future[None] = _done_future()
         self._num_steps = 0  # by the last heartbeat
         self._updates: asyncio.Queue[Sequence[AnyUpdate]] = asyncio.Queue()
@@ -152,6 +153,12 @@ class Supervisor:
 
     async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
         return (await self._call("reset_running_requests" if reset_running_requests else "reset_prefix_cache")).done
+
+    async def pause(self, paused: bool) -> None:
+        self._paused = paused
+        with contextlib.suppress(EngineDeadError):  # the next one is told when it is ready
+            await self._call("pause" if paused else "resume")
+        self.last_progress = time.monotonic()  # it had none to make
 
     async def order(self, order: AdapterOrder) -> AdapterAnswer:
         """Reading an adapter takes as long as it takes; an engine that hangs is found by its heartbeats."""
@@ -271,6 +278,8 @@ class Supervisor:
         now = time.monotonic()
         if message.ready is not None and not self._stop_asked.is_set():
             self._started(now)
+            if self._paused:
+                self._send(ToEngine(call="pause"))  # before the requests that it goes on with
             self._repeating = asyncio.ensure_future(self._repeat_orders())
             self.last_progress = now
             if not self._info.done():
