@@ -64,6 +64,7 @@ class Verb(Generic[P, A]):
     # it ("" = it is not kept) until another call under that name is, or one drops the name.
     keeps: Callable[[P], str] = _keep_nothing
     drops: Callable[[P], tuple[str, ...]] = _drop_nothing
+    is_first: bool = False  # replayed before the engine has any of its requests again
 
     def unanswered(self, who: str) -> EngineDeadError:
         """What is raised where the deadline has passed."""
@@ -109,6 +110,14 @@ def _removed(number: int) -> tuple[str, ...]:
     return _adapter(number), _pin(number)
 
 
+def _pause(paused: bool) -> str:
+    return "the pause" if paused else ""
+
+
+def _resume(paused: bool) -> tuple[str, ...]:
+    return () if paused else ("the pause",)
+
+
 # Columns: name, payload, answer, where, deadline, how answers become one; what is replayed.
 
 # Who runs, who waits, and numbers for metrics. Payload: whether the map of blocks is wanted, too.
@@ -116,6 +125,9 @@ STATE = Verb("state", bool, EngineState, ENGINE, BETWEEN_STEPS_S, joined)
 
 # Forgets all cached prefixes; not while requests run, unless the payload says that these are to be preempted for it.
 RESET_PREFIX_CACHE = Verb("reset_prefix_cache", bool, bool, ENGINE, BETWEEN_STEPS_S, all)
+
+# True: no step begins until it is False; requests keep their rows and blocks.
+PAUSE = Verb("pause", bool, NoneType, ENGINE, BETWEEN_STEPS_S, keeps=_pause, drops=_resume, is_first=True)
 
 # Adapters in host memory, by the numbers that users give them: reads one now; forgets one, once no request has it;
 # keeps one there and in its slot; names all. Answers: whether it was done.

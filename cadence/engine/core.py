@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from cadence.core.control import RESET_PREFIX_CACHE, STATE, A, P, Verb, Where
+from cadence.core.control import PAUSE, RESET_PREFIX_CACHE, STATE, A, P, Verb, Where
 from cadence.core.engine_state import EngineState, EngineStats
 from cadence.core.errors import CadenceError, EngineDeadError, InvalidRequestError
 from cadence.core.failure import Failure
@@ -45,10 +45,12 @@ class EngineCore:
         self._last_return = 0.0  # seconds, when the last step came back
         self._outbox: list[RequestUpdate] = []
         self._forwards = ForwardCounts()
+        self._paused = False
         self._death: str = ""
         self._handlers: dict[str, Handler] = {  # of verbs that are carried out here, by name
             STATE.name: self.snapshot,
             RESET_PREFIX_CACHE.name: self._reset_prefix_cache,
+            PAUSE.name: self._pause,
             **intake.handlers,
         }
 
@@ -97,7 +99,7 @@ class EngineCore:
         """Launches a step if one more may be in flight, and takes in one part of the oldest one."""
         self._check_alive()
         self._take_prepared()
-        has_work = self._is_full or self._launch_next()
+        has_work = self._is_full or (not self._paused and self._launch_next())
         if self._in_flight and (self._is_full or not has_work):
             self._take_in(self._in_flight[0])
         elif not has_work and self._intake:
@@ -199,8 +201,14 @@ class EngineCore:
         self._last_return = time.perf_counter()
         return True
 
+    def _pause(self, paused: bool) -> None:
+        """While paused no step begins: requests keep their rows and blocks. Steps in flight come to their end."""
+        self._paused = paused
+
     def has_unfinished(self) -> bool:
-        return bool(self._outbox) or bool(self._intake) or self._scheduler.has_unfinished()
+        """Whether a step has something to do; of a paused engine, only what is in flight."""
+        computes = bool(self._in_flight) if self._paused else self._scheduler.has_unfinished()
+        return bool(self._outbox) or bool(self._intake) or computes
 
     def check(self) -> None:
         """Raises where the device half is gone; steps say so by themselves."""

@@ -157,6 +157,10 @@ class DpClient:
             self._router.forget_prefixes()
         return verb.combined(given)
 
+    def keep(self, verb: Verb[P, Any], payload: P) -> None:
+        for supervisor in self._supervisors:
+            supervisor.keep(verb, payload)
+
     async def _ask_all(self, verb: Verb[P, A], payload: P) -> list[A | EngineDeadError]:
         """Answers by engine; the EngineDeadError of one that cannot answer. Raises where none can, and any other
         error."""

@@ -69,6 +69,10 @@ class EngineClient(Protocol):
         """Carried out by all engines. Raises EngineDeadError where none answers within the verb's deadline."""
         ...
 
+    def keep(self, verb: Verb[P, Any], payload: P) -> None:
+        """Carried out by engines that are started from now on, if the verb is one that is replayed."""
+        ...
+
 
 # From an engine's options as JSON knows them, the command that starts one, and limits.
 ClientFactory = Callable[[dict[str, Any], Sequence[str], SupervisorLimits], EngineClient]

@@ -26,7 +26,7 @@ from cadence.core.messages import BYSTANDER, LACKS_RANKS, AddRequest, EngineInfo
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.update import AnyUpdate, RequestUpdate
 from cadence.engine.async_client import EXIT_S, EngineStarter, ProcessStarter, RunningEngine
-from cadence.engine.control_journal import ControlJournal
+from cadence.engine.control_journal import ControlJournal, KeptCall
 from cadence.engine.descriptors import DescriptorReserve
 from cadence.engine.engine_client import EngineCounts
 from cadence.engine.journal import JournalEntry
@@ -39,6 +39,7 @@ from cadence.process.child import KILL_S, module_command
 logger = logging.getLogger("cadence.engine")
 
 ENGINE_COMMAND = module_command("cadence.engine.core_process")
+SentCall = tuple[int, asyncio.Future[ControlAnswer]]  # (its id, what it will be answered with)
 MAX_REQUESTS_PER_MESSAGE = 64  # between two such messages other tasks run on the event loop
 
 
@@ -151,7 +152,7 @@ class Supervisor:
         return [await self.call(STATE, with_blocks)]
 
     async def call(self, verb: Verb[P, A], payload: P) -> A:
-        answer = answer_of(verb, await self._answer(verb, payload))
+        answer = answer_of(verb, await self._answer(verb, self._send_call(verb, payload)))
         self.keep(verb, payload)
         return answer
 
@@ -159,13 +160,20 @@ class Supervisor:
         """The next engine carries it out, if the verb is one that is replayed."""
         self._control.note(verb, payload)
 
-    async def _replay(self) -> None:
-        """By an engine that has just been started."""
-        for name, verb, payload in self._control.kept():
+    def _begin_replay(self) -> None:
+        """To an engine that has just been started, and has none of its requests yet."""
+        kept = self._control.kept()
+        sent = {each.name: self._send_call(each.verb, each.payload) for each in kept if each.verb.is_first}
+        self._replaying = asyncio.ensure_future(self._replay(kept, sent))
+
+    async def _replay(self, calls: list[KeptCall], sent: dict[str, SentCall]) -> None:
+        """One after another: each may need those before it. sent: calls that were sent already, by name"""
+        for kept in calls:
             try:
-                await self.call(verb, payload)
+                call = sent.get(kept.name) or self._send_call(kept.verb, kept.payload)
+                answer_of(kept.verb, await self._answer(kept.verb, call))
             except CadenceError as error:
-                logger.warning("the restarted engine lacks %s: %s", name, error)
+                logger.warning("the restarted engine lacks %s: %s", kept.name, error)
 
     async def _run(self) -> None:
         """Whatever happens here, `updates` ends: a supervisor that fails gives up, and says so."""
@@ -267,7 +275,7 @@ class Supervisor:
         now = time.monotonic()
         if message.ready is not None and not self._stop_asked.is_set():
             self._started(now)
-            self._replaying = asyncio.ensure_future(self._replay())
+            self._begin_replay()
             self.last_progress = now
             if not self._info.done():
                 self._info.set_result(message.ready)
@@ -339,7 +347,7 @@ class Supervisor:
                 future.set_exception(error)
         self._calls.clear()
 
-    async def _answer(self, verb: Verb[P, Any], payload: P) -> ControlAnswer:
+    def _send_call(self, verb: Verb[P, Any], payload: P) -> SentCall:
         if not self.is_ready:
             raise EngineDeadError("the engine is starting")
         self._num_calls += 1
@@ -347,6 +355,10 @@ class Supervisor:
         future: asyncio.Future[ControlAnswer] = asyncio.get_running_loop().create_future()
         self._calls[number] = future
         self._send(ToEngine(call=call_of(verb, payload, number)))
+        return number, future
+
+    async def _answer(self, verb: Verb[Any, Any], call: SentCall) -> ControlAnswer:
+        number, future = call
         try:
             return await asyncio.wait_for(future, verb.deadline_s)
         except TimeoutError:

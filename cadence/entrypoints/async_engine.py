@@ -100,8 +100,9 @@ class AsyncLLMEngine:
     async def pause_generation(
         self, *, mode: str = "abort", wait_for_inflight_requests: bool = False, clear_cache: bool = True
     ) -> None:
-        """New requests wait until `resume_generation`; those that run are aborted, or waited for (mode="wait", or
-        `wait_for_inflight_requests`). `clear_cache`: the prefix cache is empty afterwards."""
+        """New requests wait until `resume_generation`; those that run are aborted, waited for (mode="wait", or
+        `wait_for_inflight_requests`), or go on then (mode="keep"). `clear_cache`: the prefix cache is empty afterwards,
+        and requests that go on compute their keys again."""
         await self._call(self._llm.pause_generation("wait" if wait_for_inflight_requests else mode, clear_cache))
 
     async def resume_generation(self) -> None:

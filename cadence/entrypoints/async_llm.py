@@ -14,7 +14,7 @@ from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
-from cadence.core.control import ADD_ADAPTER, LIST_ADAPTERS, PIN_ADAPTER, REMOVE_ADAPTER, RESET_PREFIX_CACHE
+from cadence.core.control import ADD_ADAPTER, LIST_ADAPTERS, PAUSE, PIN_ADAPTER, REMOVE_ADAPTER, RESET_PREFIX_CACHE
 from cadence.core.engine_state import EngineState, joined
 from cadence.core.errors import EngineDeadError, InvalidRequestError
 from cadence.core.lora_request import checked_number, required_adapter
@@ -50,7 +50,7 @@ logger = logging.getLogger("cadence.engine")
 
 DEFAULT_LIMITS = SupervisorLimits()
 STATE_PERIOD_S = 1.0
-PAUSE_MODES = ("abort", "wait")  # a request that runs is not frozen: its reader would wait without end
+PAUSE_MODES = ("abort", "wait", "keep")
 DELIVERED_AT_ONCE = 64  # updates: about 2 ms
 
 
@@ -80,6 +80,8 @@ class AsyncLLM:
         self._states = [EngineState() for _ in range(size)]
         self._unpaused = asyncio.Event()  # new requests wait for it
         self._unpaused.set()
+        self._kept = False  # the engine computes nothing, and requests that ran wait ...
+        self._resumed = 0.0  # ... until then; by time.monotonic
         self._death: Exception | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.dead = asyncio.Event()  # set when the engine was given up
@@ -216,7 +218,9 @@ class AsyncLLM:
 
     def last_step_age(self) -> float:
         """Seconds since the engine last made progress while it had work; 0 when it has none."""
-        return time.monotonic() - self._supervisor.last_progress if self._streams else 0.0
+        if self._kept or not self._streams:
+            return 0.0
+        return time.monotonic() - max(self._supervisor.last_progress, self._resumed)
 
     async def engine_states(self) -> list[EngineState]:
         """Of each engine."""
@@ -249,7 +253,8 @@ class AsyncLLM:
         return await self._supervisor.call(RESET_PREFIX_CACHE, reset_running_requests)
 
     async def pause_generation(self, mode: str = "abort", clear_cache: bool = True) -> None:
-        """New requests wait for `resume_generation`. Those that run are aborted, or (`wait`) waited for."""
+        """New requests wait for `resume_generation`. Those that run are aborted, waited for (`wait`), or go on then
+        (`keep`)."""
         self._check_alive()
         if mode not in PAUSE_MODES:
             raise InvalidRequestError(f"mode must be one of {', '.join(PAUSE_MODES)}, not {mode!r}", "mode")
@@ -257,12 +262,25 @@ class AsyncLLM:
         if mode == "abort":
             for request_id in list(self._streams):
                 await self.abort(request_id)
-        await first_of(self._idle.wait(), self._unpaused.wait())
+        if mode == "keep":
+            self._kept = True
+            await self._pause_engine(True)
+        else:
+            await first_of(self._idle.wait(), self._unpaused.wait())
         if clear_cache and not self._unpaused.is_set():
             await self.reset_prefix_cache(reset_running_requests=True)  # of aborted requests, as a rule
 
     async def resume_generation(self) -> None:
+        if self._kept:
+            await self._pause_engine(False)
+            self._kept, self._resumed = False, time.monotonic()
         self._unpaused.set()
+
+    async def _pause_engine(self, paused: bool) -> None:
+        """One that is down is told when it is back."""
+        self._supervisor.keep(PAUSE, paused)
+        with contextlib.suppress(EngineDeadError):
+            await self._supervisor.call(PAUSE, paused)
 
     async def is_paused(self) -> bool:
         return not self._unpaused.is_set()
@@ -290,6 +308,8 @@ class AsyncLLM:
 
     async def shutdown(self, drain: bool) -> None:
         """With `drain`, requests under way finish first; without, their readers get an error."""
+        if drain and self._kept:
+            await self.resume_generation()
         if drain:
             await self._idle.wait()
         self._fail_all(EngineDeadError("the server is shutting down"))

@@ -39,8 +39,11 @@ Answer = tuple[list[int], Any, Any]  # tokens, finish reason, stop reason
 
 
 @contextlib.asynccontextmanager
-async def running(model: Path, engine: str = "toy", limits: SupervisorLimits = PATIENT) -> AsyncIterator[AsyncLLM]:
-    args = EngineArgs(model=str(model), max_model_len=512)
+async def running(
+    model: Path, engine: str = "toy", limits: SupervisorLimits = PATIENT, max_model_len: int = 512
+) -> AsyncIterator[AsyncLLM]:
+    positions = {"max_position_embeddings": max_model_len}
+    args = EngineArgs(model=str(model), max_model_len=max_model_len, hf_overrides=positions)
     llm = await AsyncLLM.start(args, engine_command=engine_command(engine), limits=limits)
     try:
         yield llm
@@ -294,6 +297,42 @@ def test_text_that_cannot_be_made_fails_one_stream(model: Path) -> None:
             assert not llm._outputs.num_unfinished() and llm.is_ready()
 
     asyncio.run(check())
+
+
+def test_a_paused_engine_keeps_its_requests_also_over_its_death(model: Path) -> None:
+    """They have no more tokens until the engine is resumed, and then those that they would have had."""
+
+    async def paused() -> None:
+        async with running(model, max_model_len=60_000) as llm:
+            reading = asyncio.ensure_future(ask(llm, 0, 50_000))  # more than it can have by the time of the pause
+            await under_way(llm, 1)
+            await llm.pause_generation(mode="keep", clear_cache=False)
+            await llm.engine_states()  # all that the engine had sent has come
+            (entry,) = llm._supervisor._logic.journal
+            held = list(entry.token_ids)
+            late = asyncio.ensure_future(ask(llm, 1, 3))
+            old = llm.engine_pid
+            for _ in range(10):
+                await llm.engine_states()
+            assert entry.token_ids == held and not late.done() and await llm.is_paused()
+            assert llm.last_step_age() == 0.0
+            os.kill(old, signal.SIGKILL)
+            await next_engine(llm, old)
+            while not llm.is_ready():
+                await asyncio.sleep(0.001)
+            for _ in range(10):
+                await llm.engine_states()
+            assert entry.token_ids == held and not late.done()
+            await llm.resume_generation()
+            assert (await late)[1] == "length"
+            while len(entry.token_ids) < len(held) + 50:
+                await asyncio.sleep(0.001)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            tokens = list(entry.token_ids)
+            assert (await ask(llm, 0, len(tokens)))[0] == tokens
+
+    asyncio.run(paused())
 
 
 def test_an_id_may_be_used_again_at_once(model: Path) -> None:

@@ -390,29 +390,30 @@ def test_async_engine_refuses_as_the_llm_does(engine: AsyncLLMEngine) -> None:
         asyncio.run(collect(engine.generate("x", greedy(), "a", lora_request=LoRARequest("a", 1))))
     with pytest.raises(InvalidRequestError, match="the prompt is empty"):
         asyncio.run(collect(engine.generate({"prompt_token_ids": []}, greedy(), "b")))
-    with pytest.raises(InvalidRequestError, match="mode must be one of abort, wait, not 'keep'"):
-        asyncio.run(engine.pause_generation(mode="keep"))
+    with pytest.raises(InvalidRequestError, match="mode must be one of abort, wait, keep, not 'freeze'"):
+        asyncio.run(engine.pause_generation(mode="freeze"))
     assert engine.is_running and not engine.errored
     assert asyncio.run(engine.reset_prefix_cache(reset_running_requests=True, reset_connector=False))
 
 
-@pytest.mark.parametrize("waits", [False, True], ids=["abort", "wait"])
-def test_async_engine_paused(engine: AsyncLLMEngine, waits: bool) -> None:
+@pytest.mark.parametrize("mode", ["abort", "wait", "keep"])
+def test_async_engine_paused(engine: AsyncLLMEngine, mode: str) -> None:
     async def scenario() -> tuple[list[Any], list[Any]]:
         first = engine.generate("x", greedy(30), "runs")
         seen = [await anext(first)]
         reading = asyncio.ensure_future(collect(first))
-        await engine.pause_generation(wait_for_inflight_requests=waits)
+        await engine.pause_generation(**({"wait_for_inflight_requests": True} if mode == "wait" else {"mode": mode}))
         assert await engine.is_paused()
-        seen += await reading
+        if mode != "keep":
+            seen += await reading
         late = asyncio.ensure_future(collect(engine.generate("x", greedy(3), "waits")))
         assert not (await asyncio.wait({late}, timeout=0.1))[0]
         await engine.resume_generation()
         assert not await engine.is_paused()
-        return seen, await late
+        return seen + (await reading if mode == "keep" else []), await late
 
     before, after = asyncio.run(scenario())
-    assert before[-1].outputs[0].finish_reason == ("length" if waits else "abort")
+    assert before[-1].outputs[0].finish_reason == ("abort" if mode == "abort" else "length")
     assert after[-1].outputs[0].finish_reason == "length" and after[-1].num_cached_tokens == 0
 
 

@@ -43,7 +43,8 @@ async def reset_prefix_cache(state: State, reset_running_requests: bool = False)
 async def pause(
     state: State, mode: str = "abort", wait_for_inflight_requests: bool = False, clear_cache: bool = True
 ) -> Response:
-    """New requests wait until /resume; those that run are aborted, or waited for (`mode=wait`)."""
+    """New requests wait until /resume; those that run are aborted, waited for (`mode=wait`), or go on then
+    (`mode=keep`)."""
     if state.options.api_server_count > 1:
         raise InvalidRequestError("one of several API processes cannot pause: use --api-server-count 1")
     await state.llm.pause_generation("wait" if wait_for_inflight_requests else mode, clear_cache)
