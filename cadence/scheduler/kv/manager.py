@@ -89,7 +89,7 @@ class KVManager:
         self.grow(blocks, num_tokens)
 
     def blocks_to_grow(self, blocks: RequestBlocks, num_tokens: int) -> int:
-        """Blocks to allocate, over all groups, so that the tables hold `num_tokens`: no fewer than they do."""
+        """Blocks to allocate, over all groups, so that the tables hold `num_tokens`, no fewer than now."""
         count = 0
         for growth, groups in self._growths:
             count += (growth.length(num_tokens) - len(blocks.tables[groups[0]])) * len(groups)

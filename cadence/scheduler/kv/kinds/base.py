@@ -63,7 +63,8 @@ class KVKind(Protocol):
         ...
 
     def hit_table(self, cached: Mapping[bytes, Block], hashes: Sequence[bytes], hit: int, null: Block) -> list[Block]:
-        """Entries with which a request begins that goes on after `hit` blocks of tokens; null where none is read."""
+        """Entries with which a request begins that goes on after `hit` blocks of tokens; null where none is read.
+        As many as those of other groups of the same growth."""
         ...
 
     def filled(self, table: list[Block], start: int, stop: int) -> list[Block]:
