@@ -27,8 +27,8 @@ from cadence.config.args import EngineArgs
 from cadence.config.speculative import SpeculativeConfig
 from cadence.device.probe import open_device
 from cadence.engine.llm_engine import LLMEngine
-from cadence.executor import worker
 from cadence.executor.factory import OpenExecutor, Processors, Resolve, device_caps, open_on
+from cadence.executor.worker import worker
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import RowState, StepBatch
 from cadence.models.decoder import DecoderLM

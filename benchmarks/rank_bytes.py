@@ -19,12 +19,12 @@ from benchmarks.scheduler import parts_of
 from benchmarks.shapes import SHAPES
 from benchmarks.step_model import BLOCK, new_request, new_scheduler
 from cadence.config.args import EngineArgs
-from cadence.core.codec import encode_plan, encode_result
+from cadence.core.contract.codec import encode_plan, encode_result
 from cadence.core.sampling_params import SamplingParams
 from cadence.device.cpu import CpuDevice
 from cadence.engine.build import resolved_config
-from cadence.executor import wire
-from cadence.executor.worker import Worker, WorkerConfig
+from cadence.executor.worker import wire
+from cadence.executor.worker.worker import Worker, WorkerConfig
 
 ROWS = (1, 32, 256)
 PROMPT = 512

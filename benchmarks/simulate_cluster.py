@@ -29,9 +29,9 @@ from typing import Any, Protocol
 
 from benchmarks.scheduler import parts_of
 from benchmarks.step_model import BLOCK, RESULTS, StepModel, fitted, measured, new_request, new_scheduler
-from cadence.core.request import EngineRequest
-from cadence.core.step import StepPlan
-from cadence.engine.router import Router
+from cadence.core.contract.request import EngineRequest
+from cadence.core.contract.step import StepPlan
+from cadence.engine.fleet.router import Router
 from cadence.scheduler.scheduler import Scheduler
 
 ARRIVE_S = 0.5  # simulated, for all clients to come: longer than an answer takes, so that they do not march in step

@@ -17,10 +17,10 @@ import numpy as np
 
 from benchmarks.scheduler import parts_of
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
+from cadence.core.contract.request import EngineRequest, StopRule
+from cadence.core.contract.step import StepPlan
 from cadence.core.kv_spec import LayerKV, plan_layout
-from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import StepPlan
 from cadence.scheduler.scheduler import Scheduler
 
 BLOCK = 16

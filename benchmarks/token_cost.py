@@ -27,10 +27,10 @@ import psutil
 from benchmarks.http_streams import client
 from benchmarks.machine import describe_machine
 from benchmarks.serve import prompts
-from cadence.core.codec import decode_from_engine, encode
-from cadence.core.messages import FromEngine
-from cadence.core.update import RequestUpdate, TokenUpdates
-from cadence.engine.journal import Journal
+from cadence.core.contract.codec import decode_from_engine, encode
+from cadence.core.contract.messages import FromEngine
+from cadence.core.contract.update import RequestUpdate, TokenUpdates
+from cadence.engine.supervise.journal import Journal
 from tests.helpers.fake_engine import make_entry
 from tests.helpers.tiny_models import make_tiny
 from tests.server.helpers import ServerProcess

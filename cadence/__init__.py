@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cadence.core.outputs import CompletionOutput, Logprob, RequestOutput
     from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
     from cadence.engine.llm_engine import LLMEngine
-    from cadence.engine.prompts import PromptType, TextPrompt, TokensPrompt
+    from cadence.engine.text.prompts import PromptType, TextPrompt, TokensPrompt
     from cadence.entrypoints.async_engine import AsyncLLMEngine
     from cadence.entrypoints.async_llm import AsyncLLM
     from cadence.entrypoints.engine_args import AsyncEngineArgs, EngineArgs
@@ -38,9 +38,9 @@ _HOMES = {
     "RequestOutput": "cadence.core.outputs",
     "CompletionOutput": "cadence.core.outputs",
     "Logprob": "cadence.core.outputs",
-    "TextPrompt": "cadence.engine.prompts",
-    "TokensPrompt": "cadence.engine.prompts",
-    "PromptType": "cadence.engine.prompts",
+    "TextPrompt": "cadence.engine.text.prompts",
+    "TokensPrompt": "cadence.engine.text.prompts",
+    "PromptType": "cadence.engine.text.prompts",
 }
 
 __all__ = [

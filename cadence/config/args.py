@@ -14,11 +14,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from cadence.config import peer_table, ranges, values
-from cadence.config.argv import merged
+from cadence.config import ranges
+from cadence.config.command_line import values
+from cadence.config.command_line.argv import merged
+from cadence.config.files.quantization_names import CHECKPOINT_METHODS
 from cadence.config.parallel import BACKENDS, check_nodes, check_sizes
-from cadence.config.peer_flag import PeerFlag, Support
-from cadence.config.quantization_names import CHECKPOINT_METHODS
+from cadence.config.peers import peer_table
+from cadence.config.peers.peer_flag import PeerFlag, Support
 from cadence.config.speculative_options import SpeculativeOptions, without_hints
 from cadence.config.structured_options import read_structured, structured_notices
 from cadence.core.errors import ConfigError

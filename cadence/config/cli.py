@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cadence.config import args as engine_args
-from cadence.config import argv as words
-from cadence.config import flag_help, peer_table, values
 from cadence.config.args import EngineArgs
-from cadence.config.flag_groups import flag_group
+from cadence.config.command_line import argv as words
+from cadence.config.command_line import flag_help, values
+from cadence.config.command_line.flag_groups import flag_group
 from cadence.config.local_files import check_local_files
-from cadence.config.peer_flag import FlagKind, PeerFlag, Support
+from cadence.config.peers import peer_table
+from cadence.config.peers.peer_flag import FlagKind, PeerFlag, Support
 from cadence.core.errors import CadenceError, ConfigError, EngineDeadError, ModelFileError, TokenizerError, WeightsError
 
 logger = logging.getLogger("cadence.config")

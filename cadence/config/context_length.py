@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cadence.config.fields import LENGTHS
+from cadence.config.files.fields import LENGTHS
 from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError
 

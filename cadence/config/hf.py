@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cadence import gguf
-from cadence.config.fields import check_config, check_generation, check_layers, wrong
-from cadence.config.json_file import MOST_CONFIG_BYTES, read_object
+from cadence.config.files.fields import check_config, check_generation, check_layers, wrong
+from cadence.config.files.json_file import MOST_CONFIG_BYTES, read_object
 from cadence.config.reference import ModelFiles
 from cadence.core.architectures import ARCHITECTURES
 from cadence.core.errors import ModelFileError

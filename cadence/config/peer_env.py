@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cadence.config.args import EngineArgs
-from cadence.config.peer_flag import Support
+from cadence.config.peers.peer_flag import Support
 from cadence.core.errors import ConfigError
 
 logger = logging.getLogger("cadence.config")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cadence.config.files.quantization_names import CHECKPOINT_METHODS
+from cadence.config.files.stored_as import QuantizedFormat
 from cadence.config.hf import HFConfig
-from cadence.config.quantization_names import CHECKPOINT_METHODS
 from cadence.config.quantized import read_quantized
 from cadence.config.reference import ModelFiles
-from cadence.config.stored_as import QuantizedFormat
 from cadence.core.errors import ConfigError
 
 if TYPE_CHECKING:

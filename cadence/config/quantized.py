@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cadence.config.fields import Boolean, FieldType, Integer, ListOf, Nullable, String, wrong
+from cadence.config.files.fields import Boolean, FieldType, Integer, ListOf, Nullable, String, wrong
+from cadence.config.files.module_names import ModuleNames
+from cadence.config.files.quantization_names import METHODS
+from cadence.config.files.stored_as import QuantizedFormat, SchemeOf, StoredAs, StoredLayout
 from cadence.config.hf import HFConfig
-from cadence.config.module_names import ModuleNames
-from cadence.config.quantization_names import METHODS
-from cadence.config.stored_as import QuantizedFormat, SchemeOf, StoredAs, StoredLayout
 from cadence.core.errors import ModelFileError
 from cadence.core.shown import shown
 

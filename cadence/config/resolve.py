@@ -18,6 +18,8 @@ from cadence.config.engine_config import (
     SchedulerConfig,
     TokenizerConfig,
 )
+from cadence.config.files.quantization_names import CHECKPOINT_METHODS
+from cadence.config.files.sharded_state import SHARDED, check_ranks
 from cadence.config.hf import HFConfig
 from cadence.config.lora import resolve_lora
 from cadence.config.parallel import (
@@ -31,11 +33,9 @@ from cadence.config.parallel import (
     shares_experts,
 )
 from cadence.config.quantization import resolve_quantization
-from cadence.config.quantization_names import CHECKPOINT_METHODS
 from cadence.config.quantized import kv_cache_of
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
-from cadence.config.sharded_state import SHARDED, check_ranks
 from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fits, resolve_speculative
 from cadence.config.speculative_options import SpeculativeOptions
 from cadence.config.structured_options import read_structured

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cadence.config import values
-from cadence.config.peer_draft_keys import KEYS as PEER_KEYS
+from cadence.config.command_line import values
+from cadence.config.peers.peer_draft_keys import KEYS as PEER_KEYS
 from cadence.core.errors import ConfigError, ModelNotFoundError
 
 OPTION = "speculative_config"

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 
 class Attachment:
-    """Plain data that is journalled with its request, and travels with it. Types of them stand in `core/features.py`.
+    """Plain data that is journalled with its request, and travels with it. `core/contract/features.py` lists all types.
 
     A type is a dataclass whose field `feature` has its feature's name as the default: by that it is read again.
     """

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from cadence.core import control
 from cadence.core.adapter import NO_ADAPTER_DIGEST, AdapterOutcome, AdapterSpec
-from cadence.core.control import Verb
+from cadence.core.contract import control
+from cadence.core.contract.control import Verb
+from cadence.core.contract.request import EngineRequest
 from cadence.core.errors import AdapterError, InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.request import EngineRequest
 from cadence.engine.intake import Handler, Prepared
 
 _POLL_S = 0.001

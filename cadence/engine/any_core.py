@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
-from cadence.core.control import A, P, Verb
-from cadence.core.engine_state import EngineStats
-from cadence.core.request import EngineRequest, FinishReason
-from cadence.core.update import AnyUpdate
+from cadence.core.contract.control import A, P, Verb
+from cadence.core.contract.engine_state import EngineStats
+from cadence.core.contract.request import EngineRequest, FinishReason
+from cadence.core.contract.update import AnyUpdate
 
 
 class AnyCore(Protocol):

@@ -13,16 +13,16 @@ from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig, ModelConfig
 from cadence.config.generation import default_sampling
 from cadence.config.resolve import Caps, fit_context, idle_options
-from cadence.core.control import ALLOCATE_KV, KV_BLOCKS, WARM_UP
+from cadence.core.contract.control import ALLOCATE_KV, KV_BLOCKS, WARM_UP
 from cadence.core.kv_spec import KVLayout
 from cadence.core.sampling_params import is_on_device
 from cadence.engine.adapter_desk import AdapterDesk
 from cadence.engine.any_core import AnyCore
 from cadence.engine.core import EngineCore
 from cadence.engine.grammar_preparer import GrammarPreparer
-from cadence.engine.input_processor import InputLimits
 from cadence.engine.intake import Intake
 from cadence.engine.source import check_vocabulary, find_source
+from cadence.engine.text.input_processor import InputLimits
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
 from cadence.scheduler.budget import RunLimits, TokenBudget
 from cadence.scheduler.draft_policy import DraftPolicy

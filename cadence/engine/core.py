@@ -11,16 +11,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from cadence.core.control import PAUSE, RESET_PREFIX_CACHE, STATE, A, P, Verb, Where
-from cadence.core.engine_state import EngineState, EngineStats
+from cadence.core.contract.control import PAUSE, RESET_PREFIX_CACHE, STATE, A, P, Verb, Where
+from cadence.core.contract.engine_state import EngineState, EngineStats
+from cadence.core.contract.forward_counts import ForwardCounts
+from cadence.core.contract.request import EngineRequest, FinishReason
+from cadence.core.contract.step import StepResult
+from cadence.core.contract.update import RequestUpdate, TokenUpdates
 from cadence.core.errors import CadenceError, EngineDeadError, InvalidRequestError
 from cadence.core.failure import Failure
-from cadence.core.forward_counts import ForwardCounts
-from cadence.core.request import EngineRequest, FinishReason
-from cadence.core.step import StepResult
-from cadence.core.update import RequestUpdate, TokenUpdates
 from cadence.engine.intake import Handler, Intake
-from cadence.executor.base import Executor
+from cadence.executor.interface.base import Executor
 from cadence.scheduler.scheduler import Scheduler
 from cadence.scheduler.step_in_flight import StepInFlight
 

@@ -11,20 +11,20 @@ from typing import Any
 
 import msgspec
 
-from cadence.core.codec import answer_to, decode_request, payload_of
-from cadence.core.control import CONTROL, JOIN_ROUND, STATE, WARM_UP_MORE, ControlTable
-from cadence.core.control_messages import ControlCall
-from cadence.core.engine_state import MOST_STEP_TIMES, EngineState
+from cadence.core.contract.codec import answer_to, decode_request, payload_of
+from cadence.core.contract.control import CONTROL, JOIN_ROUND, STATE, WARM_UP_MORE, ControlTable
+from cadence.core.contract.control_messages import ControlCall
+from cadence.core.contract.engine_state import MOST_STEP_TIMES, EngineState
+from cadence.core.contract.messages import AddRequest, FromEngine, ToEngine
+from cadence.core.contract.request import FinishReason
+from cadence.core.contract.update import RequestUpdate
 from cadence.core.errors import EngineDeadError, InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.messages import AddRequest, FromEngine, ToEngine
-from cadence.core.request import FinishReason
 from cadence.core.shown import shown
-from cadence.core.update import RequestUpdate
 from cadence.engine.core import EngineCore
 from cadence.engine.fronts import Fronts
 from cadence.engine.heartbeat import StepClock
-from cadence.executor.rounds import NO_ROUNDS, AnyRounds
+from cadence.executor.worker.rounds import NO_ROUNDS, AnyRounds
 
 logger = logging.getLogger("cadence.engine")
 

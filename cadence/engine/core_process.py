@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cadence.config import env
 from cadence.config.args import EngineArgs
-from cadence.core.codec import encode
-from cadence.core.control import CONTROL, ControlTable
+from cadence.core.contract.codec import encode
+from cadence.core.contract.control import CONTROL, ControlTable
+from cadence.core.contract.messages import EngineInfo, FromEngine
 from cadence.core.errors import CadenceError
-from cadence.core.messages import EngineInfo, FromEngine
 from cadence.engine.core import EngineCore
 from cadence.engine.core_loop import CoreLoop
 from cadence.engine.fronts import ManyFronts, OneFront
 from cadence.engine.heartbeat import HEARTBEAT_S, StepClock
 from cadence.engine.log_format import set_up_logging
 from cadence.engine.log_queue import queue_output
-from cadence.executor.group_memory import GroupSeat
-from cadence.executor.rounds import NO_ROUNDS, AnyRounds, Rounds
+from cadence.executor.worker.group_memory import GroupSeat
+from cadence.executor.worker.rounds import NO_ROUNDS, AnyRounds, Rounds
 from cadence.process.channel import Channel
 from cadence.process.ended import PARENT_GONE
 from cadence.process.parent import open_wire, start_heartbeat, watch_parent

@@ -11,18 +11,18 @@ from typing import Any, TypeVar
 
 from cadence.config.args import EngineArgs
 from cadence.config.generation import default_sampling
-from cadence.core.control import A, P, Verb
-from cadence.core.engine_state import EngineStats
+from cadence.core.contract.control import A, P, Verb
+from cadence.core.contract.engine_state import EngineStats
+from cadence.core.contract.messages import EngineInfo
+from cadence.core.contract.request import EngineRequest, FinishReason
+from cadence.core.contract.update import AnyUpdate, RequestUpdate
 from cadence.core.errors import ConfigError, EngineDeadError
-from cadence.core.messages import EngineInfo
-from cadence.core.request import EngineRequest, FinishReason
-from cadence.core.update import AnyUpdate, RequestUpdate
 from cadence.engine.build import EngineParts
-from cadence.engine.dp_client import open_engines
-from cadence.engine.engine_client import EngineClient
-from cadence.engine.limits import SupervisorLimits
+from cadence.engine.fleet.dp_client import open_engines
 from cadence.engine.source import check_vocabulary, find_source
-from cadence.engine.supervisor import ENGINE_COMMAND, entry_of
+from cadence.engine.supervise.engine_client import EngineClient
+from cadence.engine.supervise.limits import SupervisorLimits
+from cadence.engine.supervise.supervisor import ENGINE_COMMAND, entry_of
 
 T = TypeVar("T")
 

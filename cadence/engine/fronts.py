@@ -9,11 +9,11 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Any, Protocol
 
-from cadence.core.codec import decode_to_engine, encode
-from cadence.core.engine_state import EngineState
-from cadence.core.messages import EngineInfo, FromEngine, ToEngine
-from cadence.core.request import EngineRequest
-from cadence.core.update import RequestUpdate, TokenUpdates
+from cadence.core.contract.codec import decode_to_engine, encode
+from cadence.core.contract.engine_state import EngineState
+from cadence.core.contract.messages import EngineInfo, FromEngine, ToEngine
+from cadence.core.contract.request import EngineRequest
+from cadence.core.contract.update import RequestUpdate, TokenUpdates
 from cadence.process.channel import NO_DESCRIPTOR, Channel
 
 OWNER = 0  # the front, or the owner's number, which sends no requests

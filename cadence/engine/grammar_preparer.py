@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from cadence.core.contract.request import EngineRequest
 from cadence.core.errors import InvalidRequestError
 from cadence.core.grammar import GRAMMAR, GrammarSpec
-from cadence.core.request import EngineRequest
 from cadence.engine.intake import Prepared
 from cadence.structured.grammar import Grammar, Matcher
 

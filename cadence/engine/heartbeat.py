@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from cadence.core.messages import Heartbeat
+from cadence.core.contract.messages import Heartbeat
 
 HEARTBEAT_S = 0.5
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from cadence.core.contract.request import EngineRequest
 from cadence.core.failure import Failure
-from cadence.core.request import EngineRequest
 
 Prepared = tuple[EngineRequest, Mapping[str, Any] | Failure]  # (a request, what is ready for its features, or why not)
 
-# Carries out a verb of `core/control.py`: a payload -> the answer, or a `concurrent.futures.Future` of it. What it
-# raises of ours is the answer, but for an EngineDeadError: that ends the engine.
+# Carries out a verb of `core/contract/control.py`: a payload -> the answer, or a `concurrent.futures.Future` of it.
+# What it raises of ours is the answer, but for an EngineDeadError: that ends the engine.
 Handler = Callable[[Any], Any]
 
 

@@ -8,26 +8,26 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from cadence.config.args import EngineArgs
-from cadence.core import control
-from cadence.core.control import A, P, Verb
+from cadence.core.contract import control
+from cadence.core.contract.control import A, P, Verb
+from cadence.core.contract.request import FinishReason
+from cadence.core.contract.update import AnyUpdate
 from cadence.core.errors import ConfigError, EngineDeadError, InvalidRequestError
 from cadence.core.lora_request import checked_number, required_adapter
 from cadence.core.outputs import RequestOutput
-from cadence.core.request import FinishReason
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.update import AnyUpdate
 from cadence.engine.any_core import AnyCore
 from cadence.engine.build import EngineParts, build_engine
-from cadence.engine.input_processor import InputLimits, InputProcessor
-from cadence.engine.logits_processors import ProcessorClasses, split_processors
 from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.cache_info import cache_labels
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
-from cadence.engine.output_processor import OutputProcessor
-from cadence.engine.parallel_sampling import fan_out
-from cadence.engine.prompts import parse_prompt, pinned
-from cadence.engine.unused import UnusedOptions, check_keywords, name_start_keywords
+from cadence.engine.text.input_processor import InputLimits, InputProcessor
+from cadence.engine.text.logits_processors import ProcessorClasses, split_processors
+from cadence.engine.text.output_processor import OutputProcessor
+from cadence.engine.text.parallel_sampling import fan_out
+from cadence.engine.text.prompts import parse_prompt, pinned
+from cadence.engine.text.unused import UnusedOptions, check_keywords, name_start_keywords
 from cadence.executor.factory import ExecutorFactory, open_executor
 from cadence.text.tokenizer import Tokenizer
 

@@ -11,7 +11,7 @@ from cadence.config import env
 from cadence.config.version import __version__
 from cadence.core.shown import counted
 from cadence.engine.topology import topology_facts
-from cadence.executor.cpu_share import usable_cpus
+from cadence.executor.worker.cpu_share import usable_cpus
 
 PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "jinja2", "triton", "huggingface_hub", "transformers")
 CPU_FLAGS = (

@@ -16,8 +16,8 @@ from cadence.config.resolve import Caps, ResolveInputs, resolve
 from cadence.config.speculative import DraftSource, settled_method
 from cadence.config.speculative_options import MAYBE_BUILT_IN, SpeculativeOptions, draft_not_found
 from cadence.config.supported import check_supported
+from cadence.core.contract.messages import EngineInfo
 from cadence.core.errors import ConfigError, ModelNotFoundError, TokenizerError
-from cadence.core.messages import EngineInfo
 from cadence.text.load import tokenizer_for
 from cadence.text.null_tokenizer import AnyTokenizer, NullTokenizer
 from cadence.text.tokenizer import Tokenizer

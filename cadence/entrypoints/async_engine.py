@@ -19,8 +19,8 @@ from cadence.core.outputs import RequestOutput
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
-from cadence.engine.prompts import PromptType, pinned
-from cadence.engine.unused import check_keywords, name_start_keywords
+from cadence.engine.text.prompts import PromptType, pinned
+from cadence.engine.text.unused import check_keywords, name_start_keywords
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.text.tokenizer import Tokenizer
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import SamplingParams
-from cadence.engine.input_processor import InputProcessor, ProcessedInput, spelling_size, weight_of
-from cadence.engine.prompts import ParsedPrompt, PromptType, parse_prompt
+from cadence.engine.text.input_processor import InputProcessor, ProcessedInput, spelling_size, weight_of
+from cadence.engine.text.prompts import ParsedPrompt, PromptType, parse_prompt
 from cadence.text.loop_share import LoopTurns
 from cadence.text.null_text_service import NullTextService
 from cadence.text.text_service import TextService

@@ -14,33 +14,40 @@ from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
-from cadence.core.control import ADD_ADAPTER, LIST_ADAPTERS, PAUSE, PIN_ADAPTER, REMOVE_ADAPTER, RESET_PREFIX_CACHE
-from cadence.core.engine_state import EngineState, joined
+from cadence.core.contract.control import (
+    ADD_ADAPTER,
+    LIST_ADAPTERS,
+    PIN_ADAPTER,
+    REMOVE_ADAPTER,
+    RESET_PREFIX_CACHE,
+)
+from cadence.core.contract.engine_state import EngineState, joined
+from cadence.core.contract.messages import EngineInfo
+from cadence.core.contract.request import EngineRequest, FinishReason
+from cadence.core.contract.update import AnyUpdate, RequestUpdate
 from cadence.core.errors import EngineDeadError, InvalidRequestError
 from cadence.core.lora_request import checked_number, required_adapter
-from cadence.core.messages import EngineInfo
 from cadence.core.outputs import RequestOutput
-from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
-from cadence.core.update import AnyUpdate, RequestUpdate
-from cadence.engine.async_beam import BeamRequest, search_beams
-from cadence.engine.beam import BeamSearch
-from cadence.engine.dp_client import open_engines
-from cadence.engine.engine_client import ClientFactory, EngineClient
-from cadence.engine.input_processor import InputLimits, InputProcessor
-from cadence.engine.limits import SupervisorLimits
+from cadence.engine.fleet.dp_client import open_engines
 from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.cache_info import cache_labels
 from cadence.engine.metrics.metric import Metric
-from cadence.engine.output_processor import OutputProcessor, OutputStream
-from cadence.engine.parallel_sampling import fan_out
-from cadence.engine.prompts import PromptType, parse_prompt
 from cadence.engine.source import check_vocabulary, find_source
-from cadence.engine.supervisor import ENGINE_COMMAND, entry_of
-from cadence.engine.text_tap import TextTap
-from cadence.engine.together import first_of
-from cadence.engine.unused import UnusedOptions
+from cadence.engine.supervise.engine_client import ClientFactory, EngineClient
+from cadence.engine.supervise.limits import SupervisorLimits
+from cadence.engine.supervise.pause import Pause
+from cadence.engine.supervise.supervisor import ENGINE_COMMAND, entry_of
+from cadence.engine.text.async_beam import BeamRequest, search_beams
+from cadence.engine.text.beam import BeamSearch
+from cadence.engine.text.input_processor import InputLimits, InputProcessor
+from cadence.engine.text.output_processor import OutputProcessor, OutputStream
+from cadence.engine.text.parallel_sampling import fan_out
+from cadence.engine.text.prompts import PromptType, parse_prompt
+from cadence.engine.text.text_tap import TextTap
+from cadence.engine.text.unused import UnusedOptions
 from cadence.entrypoints.async_inputs import AsyncInputs
+from cadence.process.together import first_of
 from cadence.text.null_text_service import open_text_service
 from cadence.text.null_tokenizer import AnyTokenizer
 from cadence.text.text_service import TextService
@@ -78,10 +85,7 @@ class AsyncLLM:
         self._idle = asyncio.Event()  # there are no streams, or the engine is dead
         self._idle.set()
         self._states = [EngineState() for _ in range(size)]
-        self._unpaused = asyncio.Event()  # new requests wait for it
-        self._unpaused.set()
-        self._kept = False  # the engine computes nothing, and requests that ran wait ...
-        self._resumed = 0.0  # ... until then; by time.monotonic
+        self._pause = Pause(engines)
         self._death: Exception | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.dead = asyncio.Event()  # set when the engine was given up
@@ -148,7 +152,7 @@ class AsyncLLM:
         whole = entry_of(processed.request)  # raises, before n completions are made of what cannot be sent
         children = fan_out(processed.request)
         entries = [whole] if len(children) == 1 else [entry_of(child) for child in children]
-        await self._unpaused.wait()
+        await self._pause.wait_over()
         self._check_alive()
         if request_id in self._streams:
             raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
@@ -206,8 +210,7 @@ class AsyncLLM:
 
     def tap(self, request_id: str, tap: TextTap) -> None:
         """Text of a request that runs goes to `tap`, while its reader waits for it and nothing but text has come."""
-        stream = self._streams.get(request_id)
-        if stream is not None:
+        if stream := self._streams.get(request_id):
             stream.tap(tap)
 
     async def check_health(self) -> None:
@@ -218,9 +221,9 @@ class AsyncLLM:
 
     def last_step_age(self) -> float:
         """Seconds since the engine last made progress while it had work; 0 when it has none."""
-        if self._kept or not self._streams:
+        if self._pause.is_kept or not self._streams:
             return 0.0
-        return time.monotonic() - max(self._supervisor.last_progress, self._resumed)
+        return time.monotonic() - max(self._supervisor.last_progress, self._pause.resumed)
 
     async def engine_states(self) -> list[EngineState]:
         """Of each engine."""
@@ -258,32 +261,22 @@ class AsyncLLM:
         self._check_alive()
         if mode not in PAUSE_MODES:
             raise InvalidRequestError(f"mode must be one of {', '.join(PAUSE_MODES)}, not {mode!r}", "mode")
-        self._unpaused.clear()
+        self._pause.begin()
         if mode == "abort":
             for request_id in list(self._streams):
                 await self.abort(request_id)
         if mode == "keep":
-            self._kept = True
-            await self._pause_engine(True)
+            await self._pause.keep()
         else:
-            await first_of(self._idle.wait(), self._unpaused.wait())
-        if clear_cache and not self._unpaused.is_set():
+            await first_of(self._idle.wait(), self._pause.wait_over())
+        if clear_cache and self._pause.is_on:
             await self.reset_prefix_cache(reset_running_requests=True)  # of aborted requests, as a rule
 
     async def resume_generation(self) -> None:
-        if self._kept:
-            await self._pause_engine(False)
-            self._kept, self._resumed = False, time.monotonic()
-        self._unpaused.set()
-
-    async def _pause_engine(self, paused: bool) -> None:
-        """One that is down is told when it is back."""
-        self._supervisor.keep(PAUSE, paused)
-        with contextlib.suppress(EngineDeadError):
-            await self._supervisor.call(PAUSE, paused)
+        await self._pause.resume()
 
     async def is_paused(self) -> bool:
-        return not self._unpaused.is_set()
+        return self._pause.is_on
 
     async def add_lora(self, lora_request: object) -> bool:
         """Reads an adapter into host memory before a request names it. Raises an AdapterError for one that cannot be
@@ -308,7 +301,7 @@ class AsyncLLM:
 
     async def shutdown(self, drain: bool) -> None:
         """With `drain`, requests under way finish first; without, their readers get an error."""
-        if drain and self._kept:
+        if drain and self._pause.is_kept:
             await self.resume_generation()
         if drain:
             await self._idle.wait()
@@ -385,7 +378,7 @@ class AsyncLLM:
 
     def _fail_all(self, error: Exception) -> None:
         self._death = self._death or error
-        self._unpaused.set()  # requests that wait for it learn of the error
+        self._pause.give_up()
         self._idle.set()
         for stream in self._streams.values():
             stream.fail(error)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cadence.core.errors import ConfigError, InvalidRequestError
-from cadence.engine.prompts import TokensPrompt
+from cadence.engine.text.prompts import TokensPrompt
 from cadence.text.chat_template import ChatRequest
 from cadence.text.chats import Chats
 

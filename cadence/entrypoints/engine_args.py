@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from cadence.config import args as engine_args
-from cadence.config import peer_table, values
 from cadence.config.cli import add_engine_flags
+from cadence.config.command_line import values
 from cadence.config.engine_config import EngineConfig
+from cadence.config.peers import peer_table
 
 
 class EngineArgs(engine_args.EngineArgs):

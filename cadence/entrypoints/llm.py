@@ -16,12 +16,12 @@ from cadence.core.errors import ConfigError, InvalidRequestError, ModelNotFoundE
 from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import BeamSearchOutput, RequestOutput
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
-from cadence.engine.beam import BeamSearch, LiveBeam, run_rounds
 from cadence.engine.llm_engine import LLMEngine
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
 from cadence.engine.profiler import Profiler
-from cadence.engine.prompts import (
+from cadence.engine.text.beam import BeamSearch, LiveBeam, run_rounds
+from cadence.engine.text.prompts import (
     ParsedPrompt,
     PromptType,
     TokensPrompt,
@@ -30,7 +30,7 @@ from cadence.engine.prompts import (
     split_prompts,
     tokenised,
 )
-from cadence.engine.unused import check_keywords
+from cadence.engine.text.unused import check_keywords
 from cadence.entrypoints.conversation import chat_prompt, read_template, split_conversations
 from cadence.entrypoints.interrupts import HeldInterrupts
 from cadence.entrypoints.progress import open_progress

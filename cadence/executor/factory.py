@@ -8,10 +8,10 @@ from cadence.config.engine_config import EngineConfig
 from cadence.core.errors import ConfigError
 from cadence.device.base import Device, DeviceCaps
 from cadence.device.probe import open_device, probe_caps
-from cadence.executor.engine_share import NO_SHARE, EngineShare, NoShare, open_share
-from cadence.executor.opened import OpenExecutor, Processors
-from cadence.executor.rounds import NO_ROUNDS, AnyRounds
-from cadence.executor.worker import Worker, WorkerConfig
+from cadence.executor.interface.opened import OpenExecutor, Processors
+from cadence.executor.worker.engine_share import NO_SHARE, EngineShare, NoShare, open_share
+from cadence.executor.worker.rounds import NO_ROUNDS, AnyRounds
+from cadence.executor.worker.worker import Worker, WorkerConfig
 from cadence.speculate.choose import ProposerFactory, proposer_of
 
 Resolve = Callable[[DeviceCaps], EngineConfig]
@@ -58,13 +58,13 @@ def _open_workers(config: EngineConfig, caps: DeviceCaps, logits_processors: Pro
 
 def _workers(config: EngineConfig, caps: DeviceCaps, logits_processors: Processors, join_s: float) -> OpenExecutor:
     if config.parallel.backend == "ray":
-        from cadence.executor.ray_ranks import open_ray
+        from cadence.executor.network.ray_ranks import open_ray
 
         return open_ray(config, caps, logits_processors)
     if config.parallel.nodes.count > 1:
-        from cadence.executor.nodes import open_nodes
+        from cadence.executor.network.nodes import open_nodes
 
         return open_nodes(config, caps, logits_processors, join_s)
-    from cadence.executor.processes import open_processes
+    from cadence.executor.local.processes import open_processes
 
     return open_processes(config, caps, logits_processors)

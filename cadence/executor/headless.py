@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from cadence.config.parallel import ParallelConfig
 from cadence.device.cpus import cpu_shares
-from cadence.executor.nodes import ticket_of
-from cadence.executor.rank_loop import FAILED
-from cadence.executor.rank_processes import RankProcesses
-from cadence.executor.remote_rank import REFUSED
+from cadence.executor.local.rank_processes import RankProcesses
+from cadence.executor.network.nodes import ticket_of
+from cadence.executor.network.remote_rank import REFUSED
+from cadence.executor.worker.rank_loop import FAILED
 
 TICK_S = 0.1
 PAUSE_S = 1.0  # before ranks join again

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 
 from cadence.config import env
 from cadence.distributed.ring import Ring
-from cadence.executor.rank_loop import BEAT_S, Fail, RankLink, carry_out, settle
+from cadence.executor.worker.rank_loop import BEAT_S, Fail, RankLink, carry_out, settle
 from cadence.process.ended import PARENT_GONE
 from cadence.process.framing import receive
 from cadence.process.parent import open_wire, start_heartbeat, watch_parent
 
 if TYPE_CHECKING:
-    from cadence.executor.carrier import Carrier
-    from cadence.executor.wire import Seat
+    from cadence.executor.worker.carrier import Carrier
+    from cadence.executor.worker.wire import Seat
 
 CONFIG_S = 60.0  # for the configuration to arrive; it is written before this process exists
 
@@ -35,7 +35,7 @@ def run_beside(first: bytes, commands: int, results: int, shared: list[int]) -> 
     """A rank that shares memory with its engine. -> exit status"""
     reads, writes = Ring.attach(commands), Ring.attach(results)
     start_heartbeat(writes.beat, BEAT_S)
-    from cadence.executor.wire import decode_seat
+    from cadence.executor.worker.wire import decode_seat
 
     seat = decode_seat(first)
     settle(seat)
@@ -45,8 +45,8 @@ def run_beside(first: bytes, commands: int, results: int, shared: list[int]) -> 
 
 def _open_carrier(seat: Seat, link: RankLink, shared: list[int], fail: Fail) -> Carrier:
     from cadence.distributed.shared_areas import attach_areas
-    from cadence.executor.carrier import Carrier
-    from cadence.executor.wire import decode_config
+    from cadence.executor.worker.carrier import Carrier
+    from cadence.executor.worker.wire import decode_config
 
     config = decode_config(link.commands.read(CONFIG_S))
     return Carrier.open(seat, config, link, attach_areas(shared, seat.mesh), fail)
@@ -54,8 +54,8 @@ def _open_carrier(seat: Seat, link: RankLink, shared: list[int], fail: Fail) -> 
 
 def run_remote(first: bytes) -> int:
     """-> exit status"""
-    from cadence.executor.joining import decode_ticket
-    from cadence.executor.remote_rank import run_rank
+    from cadence.executor.local.joining import decode_ticket
+    from cadence.executor.network.remote_rank import run_rank
 
     return run_rank(decode_ticket(first))
 

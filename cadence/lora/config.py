@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cadence.config.json_file import MOST_CONFIG_BYTES, read_object
+from cadence.config.files.json_file import MOST_CONFIG_BYTES, read_object
 from cadence.core.errors import AdapterError
 from cadence.core.shown import shown
 from cadence.lora.patterns import MOST_KEYS, ModulePatterns

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from cadence.core.table import RequestTable
+from cadence.core.contract.table import RequestTable
 from cadence.kernels.interface.row_ops import StepBatch
 from cadence.models.interface.model import ForwardContext
 from cadence.runner.layout import BatchLayout
@@ -50,7 +50,7 @@ class Reporter(Protocol):
 class DeviceFeature:
     """Does what the host's half of it sends. Methods do nothing by default."""
 
-    name: str  # as `core/features.py` has it
+    name: str  # as `core/contract/features.py` has it
     tables: Sequence[RequestTable] = ()  # told of rows that begin and end
     inputs: Sequence[InputHook] = ()
     reporters: Sequence[Reporter] = ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cadence.core.step import IntArray, StepPlan
+from cadence.core.contract.step import IntArray, StepPlan
 from cadence.kernels.interface.attention_batch import LONG, LongRun
 
 MODEL_RUN = 2  # tokens of a row that decodes, which a model that drafts computes first

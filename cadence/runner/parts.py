@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from cadence.core.contract.step import NO_TOKEN, IntArray, ResultPayloads, RowOutput, StepResult
 from cadence.core.failure import Failure
-from cadence.core.step import NO_TOKEN, IntArray, ResultPayloads, RowOutput, StepResult
 from cadence.device.base import Device, Transfer
 from cadence.kernels.interface.row_ops import FAILED, NO_DRAFT
 from cadence.runner.feature import Report

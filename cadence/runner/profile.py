@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from cadence.core.contract.step import NewRow, StepPlan
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import NewRow, StepPlan
 
 
 def largest_step(num_tokens: int, max_model_len: int, max_rows: int, width: int = 1) -> list[int]:

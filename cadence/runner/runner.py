@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from cadence.core.step import NO_PLAN, Mail, StepPlan, StepResult
-from cadence.core.table import RequestTable
+from cadence.core.contract.step import NO_PLAN, Mail, StepPlan, StepResult
+from cadence.core.contract.table import RequestTable
 from cadence.models.interface.model import LayerCache
 from cadence.runner.feature import DeviceFeature
 from cadence.runner.layout import BatchLayout

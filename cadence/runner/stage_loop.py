@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cadence.core.step import IntArray, StepPlan, StepResult
+from cadence.core.contract.step import IntArray, StepPlan, StepResult
 from cadence.kernels.interface.links import StageLinks
 from cadence.kernels.interface.row_ops import RowOps, RowState, StepBatch
 from cadence.models.interface.model import ModelInputs

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from cadence.core.step import IntArray, StepPlan
+from cadence.core.contract.step import IntArray, StepPlan
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import RowState, StepBatch, Turns

@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from cadence.core.contract.step import NewRow
 from cadence.core.failure import Failure
-from cadence.core.step import NewRow
 
 
 @dataclass(frozen=True, slots=True)

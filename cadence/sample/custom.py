@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from cadence.core.contract.step import NewRow
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.sampling_params import LogitsProcessor, is_on_device
-from cadence.core.step import NewRow
 from cadence.device.base import Device
 from cadence.sample.context import SampleContext
 from cadence.sample.lines import LineIndex, LinePicker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cadence.core.step import BoolArray
+from cadence.core.contract.step import BoolArray
 from cadence.device.base import Device
 from cadence.sample.context import SampleContext
 from cadence.sample.lines import NOTHING, LineIndex, LinePicker, in_pieces

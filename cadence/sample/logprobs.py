@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from cadence.core.contract.step import NewRow, TokenLogprobs
 from cadence.core.errors import ConfigError
-from cadence.core.step import NewRow, TokenLogprobs
 from cadence.device.base import Device
 from cadence.sample.context import SampleContext
 from cadence.sample.lines import LineIndex, LinePicker, line_pieces

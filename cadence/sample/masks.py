@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from cadence.core.contract.step import NewRow
+from cadence.core.contract.token_masks import TokenMasks
 from cadence.core.grammar import GRAMMAR
-from cadence.core.step import NewRow
-from cadence.core.token_masks import TokenMasks
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
 from cadence.sample.context import SampleContext

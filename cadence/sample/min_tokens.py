@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cadence.core.step import NewRow
+from cadence.core.contract.step import NewRow
 from cadence.device.base import Device
 from cadence.sample.context import SampleContext
 from cadence.sample.lines import NOTHING

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from cadence.core.contract.step import IntArray, TokenLogprobs
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.step import IntArray, TokenLogprobs
 from cadence.sample.logprobs import ScoredGroup
 
 NO_TOKEN_LEFT = Failure(

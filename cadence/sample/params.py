@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cadence.core.step import NewRow
+from cadence.core.contract.step import NewRow
 from cadence.device.base import Device
 from cadence.device.staged import RowScalars
 

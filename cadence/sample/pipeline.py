@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from cadence.core.contract.table import RequestTable
+from cadence.core.contract.token_masks import TokenMasks
 from cadence.core.sampling_params import LogitsProcessor
-from cadence.core.table import RequestTable
-from cadence.core.token_masks import TokenMasks
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import NO_IDS, Ops
 from cadence.sample.bad_words import BadWords

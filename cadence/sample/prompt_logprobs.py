@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cadence.core.step import NewRow, PromptLogprobs
+from cadence.core.contract.step import NewRow, PromptLogprobs
 from cadence.device.base import Device
 from cadence.sample.logprobs import NONE, Scores, columns, split_mode
 from cadence.sample.prompt_slice import PromptSlice

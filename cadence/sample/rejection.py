@@ -22,8 +22,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cadence.core.step import NewRow
-from cadence.core.table import RequestTable
+from cadence.core.contract.step import NewRow
+from cadence.core.contract.table import RequestTable
 from cadence.device.base import Device
 from cadence.device.staged import RowScalars
 from cadence.kernels.interface.ops import NO_IDS, DrawParams, Ops

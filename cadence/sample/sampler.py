@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from cadence.core.table import RequestTable
+from cadence.core.contract.table import RequestTable
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import NO_IDS, DrawParams, Ops
 from cadence.sample.context import SampleContext

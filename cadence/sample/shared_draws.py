@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cadence.core.table import RequestTable
+from cadence.core.contract.table import RequestTable
 from cadence.device.base import Device
 from cadence.kernels.interface.collectives import Collectives
 from cadence.kernels.interface.ops import NO_IDS, Ops

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cadence.core.step import NewRow, RowPayloads
+from cadence.core.contract.step import NewRow, RowPayloads
 from cadence.scheduler.feature import Books, HostFeature, with_own
 from cadence.scheduler.kv.manager import PrefixHit
 from cadence.scheduler.pace import PromptRoom

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cadence.core.step import NewBlocks
+from cadence.core.contract.step import NewBlocks
 from cadence.scheduler.feature import Books, Decodes, HostFeature, with_own
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.pace import PacePolicy, PromptRoom

@@ -1,7 +1,7 @@
 """The half of a feature beside the scheduler, as the scheduler knows it.
 
-The scheduler holds a list of them, in the order in which they are asked, and names none. `core/features.py` has the
-types of what they say to their halves on the device.
+The scheduler holds a list of them, in the order in which they are asked, and names none. `core/contract/features.py`
+has the types of what they say to their halves on the device.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cadence.core.request import EngineRequest
-from cadence.core.step import StepPlan, StepResult
-from cadence.core.update import RequestUpdate
+from cadence.core.contract.request import EngineRequest
+from cadence.core.contract.step import StepPlan, StepResult
+from cadence.core.contract.update import RequestUpdate
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.news import News

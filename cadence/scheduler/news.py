@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cadence.core.update import RequestUpdate
+from cadence.core.contract.update import RequestUpdate
 from cadence.scheduler.request_state import RequestState
 
 News = dict[int, RequestUpdate]  # by row

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cadence.config.engine_config import SchedulerConfig
-from cadence.core.step import StepPlan
+from cadence.core.contract.step import StepPlan
 from cadence.scheduler.decode_times import DecodeTimes
 from cadence.scheduler.prompt_cost import PromptCost
 

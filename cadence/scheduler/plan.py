@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cadence.core.step import NewBlocks, NewRow, StepPayloads, StepPlan
+from cadence.core.contract.step import NewBlocks, NewRow, StepPayloads, StepPlan
 from cadence.scheduler.rows import Column
 
 _NO_ROWS_NP: Column = np.zeros(0, dtype=np.int64)

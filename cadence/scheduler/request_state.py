@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from cadence.core.request import EngineRequest
+from cadence.core.contract.request import EngineRequest
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.scheduler.burst import needs_host
 from cadence.scheduler.kv.kinds.block import RequestBlocks

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
-from cadence.core.engine_state import EngineState, EngineStats
+from cadence.core.contract.engine_state import EngineState, EngineStats
+from cadence.core.contract.request import EngineRequest, FinishReason
+from cadence.core.contract.step import Mail, StepPlan, StepResult
+from cadence.core.contract.update import RequestUpdate, TokenUpdates
 from cadence.core.errors import InvalidRequestError
 from cadence.core.kv_spec import KVLayout
-from cadence.core.request import EngineRequest, FinishReason
-from cadence.core.step import Mail, StepPlan, StepResult
-from cadence.core.update import RequestUpdate, TokenUpdates
 from cadence.scheduler.admission import Admission
 from cadence.scheduler.advance import Advance
 from cadence.scheduler.budget import ONE_TOKEN, RunLimits, TokenBudget

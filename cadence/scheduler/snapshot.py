@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, RequestView
+from cadence.core.contract.engine_state import CACHED, FIRST_OWNER, FREE, RequestView
 from cadence.scheduler.kv.kinds.block import NULL_BLOCK_ID
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.request_state import RequestState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cadence.core.step import StepPlan
+from cadence.core.contract.step import StepPlan
 from cadence.scheduler.rows import Column
 
 

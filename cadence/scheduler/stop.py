@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cadence.core.request import FinishReason
+from cadence.core.contract.request import FinishReason
 from cadence.scheduler.request_state import RequestState
 
 Verdict = tuple[FinishReason | None, int | None]  # (finish reason, stop reason); (None, None) = it goes on

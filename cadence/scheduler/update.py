@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from cadence.core.step import NO_TOKEN, IntArray, PromptLogprobs, StepResult
-from cadence.core.update import TokenUpdates
+from cadence.core.contract.step import NO_TOKEN, IntArray, PromptLogprobs, StepResult
+from cadence.core.contract.update import TokenUpdates
 from cadence.scheduler.advance import register_filled
 from cadence.scheduler.feature import Books, HostFeature, with_own
 from cadence.scheduler.news import News, news_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from cadence.core.table import RequestTable
+from cadence.core.contract.table import RequestTable
 from cadence.kernels.interface.row_ops import RowState, StepBatch
 
 

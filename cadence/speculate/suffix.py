@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from cadence.config.speculative import SpeculativeConfig
-from cadence.core.step import NewRow
-from cadence.core.table import RequestTable
+from cadence.core.contract.step import NewRow
+from cadence.core.contract.table import RequestTable
 from cadence.kernels.interface.row_ops import RowState, StepBatch
 from cadence.kernels.interface.suffix_ops import MILLION, NO_TEXT, SuffixCorpus, SuffixOps, SuffixRules
 from cadence.speculate.proposer import Proposer

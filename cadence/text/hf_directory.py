@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
-from cadence.config.json_file import MOST_TABLE_BYTES, read_bytes, read_object
+from cadence.config.files.json_file import MOST_TABLE_BYTES, read_bytes, read_object
 from cadence.core.errors import TokenizerError
 from cadence.core.shown import cut
 from cadence.text.special_tokens import SpecialTokens

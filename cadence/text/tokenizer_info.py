@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cadence.config.engine_config import TokenizerConfig
-from cadence.config.json_file import MOST_TABLE_BYTES, read_object
+from cadence.config.files.json_file import MOST_TABLE_BYTES, read_object
 from cadence.core.errors import TokenizerError
 from cadence.text.tokenizer import Tokenizer
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cadence.config.argv import config_words, grouped, is_dotted, merged, normalise, repeated, split_config
+from cadence.config.command_line.argv import config_words, grouped, is_dotted, merged, normalise, repeated, split_config
 from cadence.core.errors import ConfigError
 
 LEVEL = "--optimization-level"

@@ -51,46 +51,49 @@ STRUCTURES = ROOT / "docs/structures.md"
 # The files on the path of every token, and all of ours they may import: no package of a feature is among these.
 HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
     "cadence/engine/core.py": {
-        "core": "control engine_state errors failure forward_counts request step update",
+        "core": "errors failure",
+        "core.contract": "control engine_state forward_counts request step update",
         "engine": "intake",
-        "executor": "base",
+        "executor.interface": "base",
         "scheduler": "scheduler step_in_flight",
     },
     "cadence/engine/core_loop.py": {
-        "core": "codec control control_messages engine_state errors failure messages request shown update",
+        "core": "errors failure shown",
+        "core.contract": "codec control control_messages engine_state messages request update",
         "engine": "core fronts heartbeat",
-        "executor": "rounds",
+        "executor.worker": "rounds",
     },
     "cadence/scheduler/scheduler.py": {
         "config": "engine_config",
-        "core": "engine_state errors kv_spec request step update",
+        "core": "errors kv_spec",
+        "core.contract": "engine_state request step update",
         "scheduler": "admission advance budget burst decode_times extension feature news pace plan preempt queue "
         "request_state retiring rows running snapshot step_in_flight update",
         "scheduler.kv": "manager sizing",
     },
     "cadence/scheduler/advance.py": {
-        "core": "step",
+        "core.contract": "step",
         "scheduler": "feature pace plan preempt request_state rows running turns",
         "scheduler.kv": "manager",
     },
     "cadence/scheduler/admission.py": {
-        "core": "step",
+        "core.contract": "step",
         "scheduler": "feature pace plan queue request_state running",
         "scheduler.kv": "manager",
     },
     "cadence/scheduler/update.py": {
-        "core": "step update",
+        "core.contract": "step update",
         "scheduler": "advance feature news request_state rows step_in_flight stop",
     },
     "cadence/runner/runner.py": {
-        "core": "step table",
+        "core.contract": "step table",
         "models.interface": "model",
         "runner": "feature layout parts step_loop",
         "runner.state": "blocks requests",
         "sample": "pipeline",
     },
     "cadence/runner/step_loop.py": {
-        "core": "step",
+        "core.contract": "step",
         "device": "base",
         "kernels.interface": "ops row_ops",
         "models.interface": "aux_hidden model wanted",

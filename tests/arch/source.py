@@ -14,7 +14,7 @@ PACKAGE = "cadence"
 
 @dataclass(frozen=True)
 class Source:
-    path: str  # "cadence/core/step.py"
+    path: str  # "cadence/core/contract/step.py"
     text: str
 
     @property

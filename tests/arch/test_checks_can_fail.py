@@ -49,7 +49,11 @@ BREAKS = [
     (checks.rows_have_one_writer, SCHEDULER, "class A:\n    def f(self):\n        self._rows.known_np[3] += 4"),
 ]
 HOLDS = [
-    (checks.room_imports, RUNNER, "from cadence.core.step import StepPlan\nfrom cadence.runner.state import batch"),
+    (
+        checks.room_imports,
+        RUNNER,
+        "from cadence.core.contract.step import StepPlan\nfrom cadence.runner.state import batch",
+    ),
     (checks.room_imports, CORE, "if TYPE_CHECKING:\n    from cadence.engine.core import EngineCore"),
     (checks.torch_in_host_half, RUNNER, "import torch"),
     (checks.torch_in_host_half, CORE, "import torchless"),

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cadence.config.cli import engine_flags
-from cadence.config.flag_groups import GROUPS
+from cadence.config.command_line.flag_groups import GROUPS
 from cadence.config.version import __version__
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams

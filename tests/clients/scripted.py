@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cadence.core.request import EngineRequest
-from cadence.core.update import RequestUpdate
+from cadence.core.contract.request import EngineRequest
+from cadence.core.contract.update import RequestUpdate
 from tests.clients.script import SCRIPT
 from tests.server.fake_llm import FakeLLM, save_fake_model
 from tests.server.helpers import RunningApp, run_app

@@ -10,7 +10,7 @@ import pytest
 
 from cadence.config import env
 from cadence.config.args import EngineArgs
-from cadence.config.values import human_int
+from cadence.config.command_line.values import human_int
 from cadence.core.errors import ConfigError
 
 

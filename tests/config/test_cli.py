@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cadence.config.args import EngineArgs
-from cadence.config.argv import normalise
 from cadence.config.cli import Parser, add_engine_flags, engine_flags, engine_options
+from cadence.config.command_line.argv import normalise
 from cadence.core.errors import ConfigError
 
 

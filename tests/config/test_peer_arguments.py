@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cadence.config.argv import json_object, repeated
-from cadence.config.values import coerce
+from cadence.config.command_line.argv import json_object, repeated
+from cadence.config.command_line.values import coerce
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli import generate
 from cadence.entrypoints.cli.chat import command as chat

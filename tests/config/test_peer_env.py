@@ -8,7 +8,7 @@ import pytest
 
 from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
-from cadence.config.peer_flag import Support
+from cadence.config.peers.peer_flag import Support
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli.serve import build_parser, read_flags
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from cadence.config import peer_table
 from cadence.config.args import EngineArgs
 from cadence.config.args import names as engine_names
 from cadence.config.cli import Parser
-from cadence.config.peer_flag import FlagKind, PeerFlag, Support
+from cadence.config.peers import peer_table
+from cadence.config.peers.peer_flag import FlagKind, PeerFlag, Support
 from cadence.config.serve_options import ServeOptions
 from cadence.config.serve_options import names as server_names
 from cadence.core.errors import ConfigError

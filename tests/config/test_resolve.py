@@ -19,7 +19,7 @@ from cadence.config.parallel import devices_by_engine
 from cadence.config.reference import ModelFiles
 from cadence.config.resolve import ResolveInputs, fit_context, idle_options, resolve
 from cadence.core.errors import ConfigError, ModelFileError
-from cadence.engine.dp_client import options_by_engine
+from cadence.engine.fleet.dp_client import options_by_engine
 
 GIB = 2**30
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from cadence.core.adapter import AdapterSpec
-from cadence.core.codec import decode_request, encode_request
-from cadence.core.features import FEATURES
+from cadence.core.contract.codec import decode_request, encode_request
+from cadence.core.contract.features import FEATURES
 from cadence.core.grammar import GrammarKind, GrammarSpec
 from tests.helpers.toy_model import make_request
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 
 from cadence.core.adapter import ADAPTERS, AdapterOutcome, AdapterSpec
-from cadence.core.codec import (
+from cadence.core.contract.codec import (
     answer_of,
     answer_to,
     call_of,
@@ -31,16 +31,12 @@ from cadence.core.codec import (
     encode_result,
     payload_of,
 )
-from cadence.core.control import ALLOCATE_KV, CONTROL, KV_BLOCKS, Verb
-from cadence.core.drafts import DRAFTS, DraftChanges
-from cadence.core.engine_state import EngineState, RequestView
-from cadence.core.errors import AdapterError, ConfigError, EngineDeadError, InvalidRequestError
-from cadence.core.failure import Failure, FailureCode
-from cadence.core.grammar import GRAMMAR
-from cadence.core.messages import FromEngine
-from cadence.core.request import FinishReason
-from cadence.core.sampling_params import RequestOutputKind, SamplingParams
-from cadence.core.step import (
+from cadence.core.contract.control import ALLOCATE_KV, CONTROL, KV_BLOCKS, Verb
+from cadence.core.contract.drafts import DRAFTS, DraftChanges
+from cadence.core.contract.engine_state import EngineState, RequestView
+from cadence.core.contract.messages import FromEngine
+from cadence.core.contract.request import FinishReason
+from cadence.core.contract.step import (
     Mail,
     NewBlocks,
     NewRow,
@@ -52,10 +48,14 @@ from cadence.core.step import (
     StepResult,
     TokenLogprobs,
 )
-from cadence.core.token_masks import TokenMasks
-from cadence.core.update import RequestUpdate
-from cadence.engine.input_processor import InputLimits, InputProcessor
-from cadence.engine.parallel_sampling import fan_out
+from cadence.core.contract.token_masks import TokenMasks
+from cadence.core.contract.update import RequestUpdate
+from cadence.core.errors import AdapterError, ConfigError, EngineDeadError, InvalidRequestError
+from cadence.core.failure import Failure, FailureCode
+from cadence.core.grammar import GRAMMAR
+from cadence.core.sampling_params import RequestOutputKind, SamplingParams
+from cadence.engine.text.input_processor import InputLimits, InputProcessor
+from cadence.engine.text.parallel_sampling import fan_out
 from tests.helpers.tiny_tokenizers import byte_level, save
 
 VOCAB, MAX_LEN = 300, 64

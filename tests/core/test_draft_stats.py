@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cadence.core.codec import answer_of, answer_to, call_of, decode_from_engine, encode
-from cadence.core.control import STATE
+from cadence.core.contract.codec import answer_of, answer_to, call_of, decode_from_engine, encode
+from cadence.core.contract.control import STATE
+from cadence.core.contract.engine_state import EngineState, EngineStats
+from cadence.core.contract.messages import FromEngine
+from cadence.core.contract.update import RequestUpdate
 from cadence.core.draft_stats import NO_DRAFTS, DraftStats, Run, first_runs, kept_places
-from cadence.core.engine_state import EngineState, EngineStats
-from cadence.core.messages import FromEngine
-from cadence.core.update import RequestUpdate
 
 # A forward brings its own token, or ends before it does, behind as many drafts as were right.
 RUNS = st.lists(st.integers(0, 5).flatmap(lambda k: st.tuples(st.just(k), st.integers(0, k + 1))), max_size=6)

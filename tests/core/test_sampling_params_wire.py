@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cadence.core.codec import decode_request, encode_request
+from cadence.core.contract.codec import decode_request, encode_request
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import SamplingParams
-from cadence.engine.input_processor import InputLimits, InputProcessor
-from cadence.engine.parallel_sampling import fan_out
+from cadence.engine.text.input_processor import InputLimits, InputProcessor
+from cadence.engine.text.parallel_sampling import fan_out
 
 VOCAB, LENGTH = 64, 32
 EDGES = [0, 1, -1, 2, 31, 63, 64, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), 2**200]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cadence.core.codec import decode_request, encode_request
+from cadence.core.contract.codec import decode_request, encode_request
+from cadence.core.contract.request import EngineRequest, StopRule
 from cadence.core.errors import InvalidRequestError
 from cadence.core.grammar import (
     MAX_TEXT_BYTES,
@@ -17,7 +18,6 @@ from cadence.core.grammar import (
     GrammarKind,
     GrammarSpec,
 )
-from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.core.structured_outputs import StructuredOutputsParams
 

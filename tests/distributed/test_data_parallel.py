@@ -15,12 +15,12 @@ import pytest
 
 from cadence import LLM, RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
+from cadence.core.contract.request import EngineRequest, StopRule
 from cadence.core.errors import ConfigError, EngineDeadError, InvalidRequestError
-from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import BeamSearchParams
-from cadence.engine.limits import SupervisorLimits
+from cadence.engine.fleet.router import Router
 from cadence.engine.metrics.metric import Counter
-from cadence.engine.router import Router
+from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.entrypoints.async_llm import AsyncLLM
 from tests.helpers.warm_start import children
 from tests.helpers.wide import mostly_wide

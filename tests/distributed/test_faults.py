@@ -21,12 +21,12 @@ from cadence.config.args import EngineArgs
 from cadence.core.errors import EngineDeadError
 from cadence.distributed.mesh import Mesh
 from cadence.distributed.ring import RingClosedError
-from cadence.engine.limits import SupervisorLimits
 from cadence.engine.llm_engine import LLMEngine
+from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.entrypoints.async_llm import AsyncLLM
-from cadence.executor.local_ranks import LocalRanks
-from cadence.executor.rank_group import RankGroup
-from cadence.executor.wire import Seat
+from cadence.executor.local.local_ranks import LocalRanks
+from cadence.executor.local.rank_group import RankGroup
+from cadence.executor.worker.wire import Seat
 from tests.helpers.leftovers import still_running
 from tests.helpers.wide import KILLED_AND_STOPPED
 from tests.server.engines import engine_command

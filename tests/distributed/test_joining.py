@@ -16,17 +16,26 @@ import pytest
 
 from cadence.config.args import EngineArgs
 from cadence.config.reference import find_model
+from cadence.core.contract.messages import LACKS_RANKS
 from cadence.core.errors import ConfigError, EngineDeadError, RanksMissingError
-from cadence.core.messages import LACKS_RANKS
 from cadence.distributed.mesh import Mesh
 from cadence.engine.core_process import build_core
-from cadence.executor.joining import RANK, Hello, Offers, Ticket, decode_welcome, encode_joining, refusal, welcomes
-from cadence.executor.model_digest import model_digest
-from cadence.executor.network_ranks import NetworkRanks
-from cadence.executor.rank_areas import uses_of
-from cadence.executor.rank_group import RankGroup
-from cadence.executor.rank_listener import RankListener
-from cadence.executor.remote_rank import Inbox
+from cadence.executor.local.joining import (
+    RANK,
+    Hello,
+    Offers,
+    Ticket,
+    decode_welcome,
+    encode_joining,
+    refusal,
+    welcomes,
+)
+from cadence.executor.local.rank_group import RankGroup
+from cadence.executor.network.model_digest import model_digest
+from cadence.executor.network.network_ranks import NetworkRanks
+from cadence.executor.network.rank_areas import uses_of
+from cadence.executor.network.rank_listener import RankListener
+from cadence.executor.network.remote_rank import Inbox
 from cadence.process.ended import PARENT_GONE
 from cadence.process.handshake import dial, read_secret
 from cadence.process.message_socket import MessageSocket, listen

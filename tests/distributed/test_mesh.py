@@ -7,7 +7,7 @@ import os
 import pytest
 
 from cadence.core.adapter import AdapterOutcome
-from cadence.core.control import ALLOCATE_KV, KV_BLOCKS, PREPARED_ADAPTERS, WARM_UP_MORE
+from cadence.core.contract.control import ALLOCATE_KV, KV_BLOCKS, PREPARED_ADAPTERS, WARM_UP_MORE
 from cadence.device.cpus import cpu_shares
 from cadence.distributed.mesh import Mesh
 

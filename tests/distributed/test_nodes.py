@@ -16,12 +16,12 @@ import pytest
 
 from cadence import LLM, RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
+from cadence.core.contract.messages import LACKS_RANKS
 from cadence.core.errors import EngineDeadError
 from cadence.core.failure import FailureCode
-from cadence.core.messages import LACKS_RANKS
 from cadence.core.outputs import CompletionOutput
-from cadence.engine.limits import SupervisorLimits
 from cadence.engine.llm_engine import LLMEngine
+from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.entrypoints.async_llm import AsyncLLM
 from tests.helpers.cut_networks import Network, network
 from tests.helpers.headless_node import free_port, ranks_of, running, start_node

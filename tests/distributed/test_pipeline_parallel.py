@@ -11,11 +11,11 @@ import pytest
 
 from cadence import LLM, RequestOutput, SamplingParams
 from cadence.config.args import EngineArgs
+from cadence.core.contract.step import StepPlan, StepResult
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import LayerKV, plan_layout
-from cadence.core.step import StepPlan, StepResult
 from cadence.engine.llm_engine import LLMEngine
-from cadence.executor.processes import ProcessExecutor
+from cadence.executor.local.processes import ProcessExecutor
 from cadence.models.interface.stage import even_partition
 from tests.e2e.test_speculation import BASE, DRAFTS, assert_same, num_accepted, run, work
 from tests.helpers.head_layouts import LAYOUTS

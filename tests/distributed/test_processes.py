@@ -18,8 +18,8 @@ from cadence.core.lora_request import LoRARequest
 from cadence.core.structured_outputs import StructuredOutputsParams
 from cadence.device.probe import probe_caps
 from cadence.engine.llm_engine import LLMEngine
-from cadence.executor.opened import OpenExecutor, Processors
-from cadence.executor.processes import ProcessExecutor, open_processes
+from cadence.executor.interface.opened import OpenExecutor, Processors
+from cadence.executor.local.processes import ProcessExecutor, open_processes
 from tests.helpers.adapters import make_adapter
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]

@@ -19,7 +19,7 @@ import pytest
 
 from cadence import LLM, RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
-from cadence.engine.limits import SupervisorLimits
+from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.entrypoints.async_llm import AsyncLLM
 from tests.helpers.leftovers import marked_processes, still_running
 
@@ -39,7 +39,7 @@ PARAMS = [
 ]
 HEAD = """
 import os, sys, time
-from cadence.executor.ray_ranks import _listen_here_alone
+from cadence.executor.network.ray_ranks import _listen_here_alone
 _listen_here_alone()
 import ray
 ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 << 20, _temp_dir=sys.argv[1], log_to_driver=False)

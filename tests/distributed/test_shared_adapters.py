@@ -12,7 +12,7 @@ import httpx
 import psutil
 import pytest
 
-from cadence.core.adapter_messages import NamedAdapter, TableCall, TableVerb
+from cadence.core.contract.adapter_messages import NamedAdapter, TableCall, TableVerb
 from cadence.entrypoints.server.shared_adapters import SharedAdapters
 from tests.distributed.test_api_processes import command_of
 from tests.helpers.adapters import make_adapter

@@ -19,14 +19,14 @@ from cadence import LLM, RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
 from cadence.core.errors import EngineGivenUpError
 from cadence.core.outputs import RequestOutput
-from cadence.engine.engine_group import EngineGroup
-from cadence.engine.journal import Journal
-from cadence.engine.limits import SupervisorLimits
 from cadence.engine.metrics.metric import Counter
-from cadence.engine.supervision import probe
+from cadence.engine.supervise.engine_group import EngineGroup
+from cadence.engine.supervise.journal import Journal
+from cadence.engine.supervise.limits import SupervisorLimits
+from cadence.engine.supervise.supervision import probe
 from cadence.entrypoints.async_llm import AsyncLLM
-from cadence.executor.group_memory import GroupSeat
-from cadence.executor.rounds import Rounds
+from cadence.executor.worker.group_memory import GroupSeat
+from cadence.executor.worker.rounds import Rounds
 from tests.distributed.test_api_processes import FLAGS, Cluster
 from tests.helpers.warm_start import children
 from tests.helpers.wide import mostly_wide, mostly_wide_rows

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from cadence.config.peer_draft_keys import KEYS
 from cadence.config.peer_env import VARIABLES
-from cadence.config.peer_flag import PeerFlag, Support
-from cadence.config.peer_table import GROUPS
+from cadence.config.peers.peer_draft_keys import KEYS
+from cadence.config.peers.peer_flag import PeerFlag, Support
+from cadence.config.peers.peer_table import GROUPS
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cadence.config.peer_table import FLAGS
+from cadence.config.peers.peer_table import FLAGS
 from tests.docs.flag_tables import PAGE, marked, with_tables
 
 

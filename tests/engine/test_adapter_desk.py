@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cadence.core.adapter import AdapterOutcome, AdapterSpec
-from cadence.core.control import (
+from cadence.core.contract.control import (
     ADD_ADAPTER,
     FORGET_ADAPTER,
     LIST_ADAPTERS,
@@ -17,9 +17,9 @@ from cadence.core.control import (
     REMOVE_ADAPTER,
     Verb,
 )
+from cadence.core.contract.request import EngineRequest
 from cadence.core.errors import AdapterError, InvalidRequestError
 from cadence.core.failure import Failure
-from cadence.core.request import EngineRequest
 from cadence.engine.adapter_desk import AdapterDesk
 from cadence.scheduler.features.adapters.slots import AdapterSlots
 from tests.helpers.toy_model import make_request

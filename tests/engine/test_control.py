@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from cadence.core.adapter import AdapterSpec
-from cadence.core.control import (
+from cadence.core.contract.control import (
     ADD_ADAPTER,
     CONTROL,
     LIST_ADAPTERS,
@@ -29,14 +29,14 @@ from cadence.core.control import (
 )
 from cadence.core.errors import EngineDeadError, InvalidRequestError
 from cadence.engine.adapter_desk import AdapterDesk
-from cadence.engine.control_journal import ControlJournal
 from cadence.engine.core import EngineCore
-from cadence.engine.dp_client import DpClient
+from cadence.engine.fleet.dp_client import DpClient
 from cadence.engine.intake import Intake
-from cadence.engine.limits import SupervisorLimits
 from cadence.engine.llm_engine import LLMEngine
-from cadence.engine.supervisor import Supervisor
-from cadence.executor.processes import ProcessExecutor
+from cadence.engine.supervise.control_journal import ControlJournal
+from cadence.engine.supervise.limits import SupervisorLimits
+from cadence.engine.supervise.supervisor import Supervisor
+from cadence.executor.local.processes import ProcessExecutor
 from cadence.scheduler.features.adapters.slots import AdapterSlots
 from tests.helpers.control_engine import BAD, CLEAR, DOUBLE, ENGINE_COMMAND, GET, SET, STICK, UNKNOWN
 

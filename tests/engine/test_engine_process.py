@@ -20,7 +20,7 @@ import pytest
 from cadence import LLM, RequestOutput, RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
 from cadence.core.errors import EngineDeadError, InvalidRequestError, ReaderTooSlowError, TokenizerError
-from cadence.engine.output_processor import MAX_HELD
+from cadence.engine.text.output_processor import MAX_HELD
 from cadence.entrypoints.async_llm import AsyncLLM
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]

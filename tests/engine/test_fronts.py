@@ -7,18 +7,18 @@ import socket
 
 import pytest
 
-from cadence.core.codec import answer_of, answer_to, call_of, decode_from_engine, encode
-from cadence.core.control import STATE
-from cadence.core.engine_state import EngineState, RequestView
-from cadence.core.front_messages import FrontCounts
-from cadence.core.messages import EngineInfo, FromEngine, ToEngine
-from cadence.core.request import EngineRequest, FinishReason, StopRule
+from cadence.core.contract.codec import answer_of, answer_to, call_of, decode_from_engine, encode
+from cadence.core.contract.control import STATE
+from cadence.core.contract.engine_state import EngineState, RequestView
+from cadence.core.contract.front_messages import FrontCounts
+from cadence.core.contract.messages import EngineInfo, FromEngine, ToEngine
+from cadence.core.contract.request import EngineRequest, FinishReason, StopRule
+from cadence.core.contract.update import RequestUpdate, TokenUpdates
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.update import RequestUpdate, TokenUpdates
 from cadence.engine.fronts import OWNER, ManyFronts
-from cadence.engine.journal import Journal
 from cadence.engine.metrics.metric import Counter, Gauge, Histogram
 from cadence.engine.metrics.summed import plain_metrics, summed, with_others
+from cadence.engine.supervise.journal import Journal
 from cadence.process.channel import Channel
 from tests.helpers.fake_engine import make_entry
 

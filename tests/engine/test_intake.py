@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from cadence.core.contract.request import EngineRequest
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.request import EngineRequest
 from cadence.engine.intake import Intake, Prepared
 from tests.helpers.toy_model import make_request
 

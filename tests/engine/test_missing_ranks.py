@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from cadence.core.codec import encode
+from cadence.core.contract.codec import encode
+from cadence.core.contract.front_messages import ToFront
+from cadence.core.contract.messages import LACKS_RANKS, EngineInfo, FromEngine, ToEngine
+from cadence.core.contract.request import FinishReason
+from cadence.core.contract.update import AnyUpdate, RequestUpdate
 from cadence.core.errors import EngineDeadError
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.front_messages import ToFront
-from cadence.core.messages import LACKS_RANKS, EngineInfo, FromEngine, ToEngine
-from cadence.core.request import FinishReason
-from cadence.core.update import AnyUpdate, RequestUpdate
-from cadence.engine.async_client import RunningEngine
 from cadence.engine.core_process import receive_options
-from cadence.engine.descriptors import DescriptorReserve
-from cadence.engine.engine_links import FRONT_LIMITS, EngineLinks, LinkStarter
-from cadence.engine.engine_owner import EngineOwner
-from cadence.engine.limits import SupervisorLimits
-from cadence.engine.supervisor import Supervisor
+from cadence.engine.fleet.engine_links import FRONT_LIMITS, EngineLinks, LinkStarter
+from cadence.engine.fleet.engine_owner import EngineOwner
+from cadence.engine.supervise.async_client import RunningEngine
+from cadence.engine.supervise.descriptors import DescriptorReserve
+from cadence.engine.supervise.limits import SupervisorLimits
+from cadence.engine.supervise.supervisor import Supervisor
 from cadence.entrypoints.server.api_process import ParentLink
 from cadence.process.channel import Channel
 from tests.helpers.fake_engine import make_entry

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from cadence.core.contract.engine_state import EngineStats
+from cadence.core.contract.request import FinishReason
 from cadence.core.draft_stats import NO_DRAFTS
-from cadence.core.engine_state import EngineStats
-from cadence.core.request import FinishReason
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.metric import Counter
-from cadence.engine.output_processor import OutputProcessor
-from cadence.engine.parallel_sampling import fan_out
+from cadence.engine.text.output_processor import OutputProcessor
+from cadence.engine.text.parallel_sampling import fan_out
 from cadence.text.tokenizer import Tokenizer
 from tests.engine.updates import make_request, make_update
 

@@ -9,7 +9,7 @@ import pytest
 from cadence.core.errors import ReaderTooSlowError
 from cadence.core.outputs import CompletionOutput, Logprob, RequestOutput
 from cadence.core.sampling_params import RequestOutputKind
-from cadence.engine.output_processor import OutputStream
+from cadence.engine.text.output_processor import OutputStream
 
 
 def output(tokens: list[int], logprobs: int = 0, index: int = 0, finished: bool = False) -> RequestOutput:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from cadence.core.contract.request import FinishReason
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.outputs import CompletionOutput
-from cadence.core.request import FinishReason
 from cadence.core.sampling_params import RequestOutputKind
-from cadence.engine.logprobs import LogprobNames
-from cadence.engine.request_text import RequestText
+from cadence.engine.text.logprobs import LogprobNames
+from cadence.engine.text.request_text import RequestText
 from cadence.text.null_tokenizer import AnyTokenizer, NullTokenizer
 from cadence.text.tokenizer import Tokenizer
 from tests.engine.updates import make_request, make_update, token_logprobs

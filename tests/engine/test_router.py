@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
 from cadence.core.adapter import AdapterSpec
-from cadence.core.request import EngineRequest, StopRule
+from cadence.core.contract.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
-from cadence.engine.router import REQUEST_COST, SLACK, SPREAD, Router
+from cadence.engine.fleet.router import REQUEST_COST, SLACK, SPREAD, Router
 
 BLOCK = 16
 SAMPLING, STOP = SamplingParams(), StopRule(frozenset(), frozenset(), 0, 16)

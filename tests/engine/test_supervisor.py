@@ -21,10 +21,10 @@ import pytest
 from cadence import RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
 from cadence.core.errors import EngineDeadError, InvalidRequestError
-from cadence.engine.journal import JournalEntry
-from cadence.engine.lifecycle import EngineStatus
-from cadence.engine.limits import SupervisorLimits
-from cadence.engine.supervisor import entry_of
+from cadence.engine.supervise.journal import JournalEntry
+from cadence.engine.supervise.lifecycle import EngineStatus
+from cadence.engine.supervise.limits import SupervisorLimits
+from cadence.engine.supervise.supervisor import entry_of
 from cadence.entrypoints.async_llm import AsyncLLM
 from tests.server.engines import GARBLED, HANGS, UNSHOWABLE, engine_command
 from tests.server.helpers import ROOT, ServerProcess

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from cadence.core.contract.request import FinishReason
+from cadence.core.contract.update import RequestUpdate
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.request import FinishReason
-from cadence.core.update import RequestUpdate
-from cadence.engine.journal import MAX_DEATHS, JournalEntry
-from cadence.engine.lifecycle import EngineStatus
-from cadence.engine.limits import SupervisorLimits
-from cadence.engine.supervision import PROBE_ID, Decision, Supervision
+from cadence.engine.supervise.journal import MAX_DEATHS, JournalEntry
+from cadence.engine.supervise.lifecycle import EngineStatus
+from cadence.engine.supervise.limits import SupervisorLimits
+from cadence.engine.supervise.supervision import PROBE_ID, Decision, Supervision
 from tests.helpers.fake_engine import NEVER, FakeEngine, all_tokens, fatal_position, make_entry
 
 LIMIT = 8  # requests handed over at once

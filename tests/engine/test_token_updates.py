@@ -8,15 +8,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from cadence.core.codec import decode_from_engine, encode
+from cadence.core.contract.codec import decode_from_engine, encode
+from cadence.core.contract.messages import FromEngine
+from cadence.core.contract.request import EngineRequest, FinishReason, StopRule
+from cadence.core.contract.step import StepResult, TokenLogprobs
+from cadence.core.contract.update import AnyUpdate, RequestTokens, RequestUpdate, TokenUpdates
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.messages import FromEngine
-from cadence.core.request import EngineRequest, FinishReason, StopRule
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
-from cadence.core.step import StepResult, TokenLogprobs
-from cadence.core.update import AnyUpdate, RequestTokens, RequestUpdate, TokenUpdates
-from cadence.engine.journal import PROGRESS, Journal
-from cadence.engine.request_text import RequestText
+from cadence.engine.supervise.journal import PROGRESS, Journal
+from cadence.engine.text.request_text import RequestText
 from cadence.scheduler.scheduler import Scheduler
 from cadence.text.null_tokenizer import NullTokenizer
 from tests.engine.updates import make_request

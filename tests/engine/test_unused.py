@@ -8,7 +8,7 @@ import pytest
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import SamplingParams
-from cadence.engine.unused import UnusedOptions, name_start_keywords
+from cadence.engine.text.unused import UnusedOptions, name_start_keywords
 
 
 def test_hints_are_named_and_unknown_ones_refused(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from cadence.core.contract.request import EngineRequest, FinishReason, StopRule
+from cadence.core.contract.step import TokenLogprobs
+from cadence.core.contract.update import RequestUpdate
 from cadence.core.draft_stats import Run
 from cadence.core.failure import Failure
-from cadence.core.request import EngineRequest, FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import TokenLogprobs
-from cadence.core.update import RequestUpdate
 
 PROMPT = [5, 6, 7]
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from cadence import LLM, BeamSearchParams, RequestOutputKind, SamplingParams
+from cadence.core.contract.request import EngineRequest
 from cadence.core.errors import InvalidRequestError
-from cadence.core.request import EngineRequest
 from cadence.text.chat_template import ChatRequest
 from tests.helpers import oracle
 

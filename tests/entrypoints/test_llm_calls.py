@@ -18,7 +18,7 @@ from cadence import LLM, AsyncEngineArgs, AsyncLLMEngine, EngineArgs, LLMEngine,
 from cadence.core.errors import ConfigError, EngineDeadError, InvalidRequestError, ModelNotFoundError
 from cadence.core.lora_request import LoRARequest
 from cadence.core.sampling_params import BeamSearchParams
-from cadence.engine.logits_processors import (
+from cadence.engine.text.logits_processors import (
     AdapterLogitsProcessor,
     BatchUpdate,
     LogitsProcessor,

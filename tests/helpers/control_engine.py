@@ -16,10 +16,10 @@ from typing import Any
 
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
-from cadence.core.control import CONTROL, ENGINE, EXECUTOR, WARM_UP_MORE, Verb
+from cadence.core.contract.control import CONTROL, ENGINE, EXECUTOR, WARM_UP_MORE, Verb
+from cadence.core.contract.messages import EngineInfo
 from cadence.core.errors import InvalidRequestError
 from cadence.core.kv_spec import LayerKV, plan_layout
-from cadence.core.messages import EngineInfo
 from cadence.engine.core import EngineCore
 from cadence.engine.core_process import main
 from cadence.engine.intake import Intake
@@ -74,10 +74,10 @@ class NumberWorker:
 
 def rank(arguments: list[str]) -> int:
     from cadence.distributed.ring import Ring
-    from cadence.executor.carrier import Carrier
-    from cadence.executor.delivery import DeliveryAtOnce, Sending
-    from cadence.executor.rank_loop import BEAT_S, RankLink, carry_out
-    from cadence.executor.wire import decode_seat
+    from cadence.executor.worker.carrier import Carrier
+    from cadence.executor.worker.delivery import DeliveryAtOnce, Sending
+    from cadence.executor.worker.rank_loop import BEAT_S, RankLink, carry_out
+    from cadence.executor.worker.wire import decode_seat
     from cadence.process.framing import receive
     from cadence.process.parent import open_wire, start_heartbeat, watch_parent
 
@@ -93,10 +93,10 @@ def rank(arguments: list[str]) -> int:
 
 def build(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
     from cadence.distributed.mesh import Mesh
-    from cadence.executor.local_ranks import LocalRanks
-    from cadence.executor.processes import ProcessExecutor
-    from cadence.executor.rank_group import RankGroup
-    from cadence.executor.wire import Seat
+    from cadence.executor.local.local_ranks import LocalRanks
+    from cadence.executor.local.processes import ProcessExecutor
+    from cadence.executor.local.rank_group import RankGroup
+    from cadence.executor.worker.wire import Seat
 
     mesh = Mesh(0, 2)
     seats = [Seat(mesh.at(each), 1) for each in range(2)]

@@ -12,8 +12,8 @@ import torch
 
 from cadence.config.speculative import SpeculativeConfig
 from cadence.config.speculative_options import PROBABILISTIC
+from cadence.core.contract.step import NewRow
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import NewRow
 from cadence.device.base import Device
 from cadence.device.cpu import CpuDevice
 from cadence.kernels.interface.ops import NO_IDS, Ops

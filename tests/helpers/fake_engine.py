@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cadence.core.codec import encode_request
-from cadence.core.request import EngineRequest, FinishReason, StopRule
+from cadence.core.contract.codec import encode_request
+from cadence.core.contract.request import EngineRequest, FinishReason, StopRule
+from cadence.core.contract.update import RequestUpdate
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.update import RequestUpdate
-from cadence.engine.journal import JournalEntry
+from cadence.engine.supervise.journal import JournalEntry
 
 NEVER = -1  # a request that is no poison
 _SAMPLING = SamplingParams(temperature=0)

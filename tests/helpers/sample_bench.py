@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from cadence.core.contract.step import NO_TOKEN, NewRow, TokenLogprobs
 from cadence.core.failure import Failure
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import NO_TOKEN, NewRow, TokenLogprobs
 from cadence.device.base import Device
 from cadence.device.cpu import CpuDevice
 from cadence.kernels.interface.ops import Ops

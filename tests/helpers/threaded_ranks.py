@@ -12,15 +12,15 @@ from typing import Any
 
 from cadence.config.engine_config import EngineConfig
 from cadence.config.parallel import ONE_PROCESS
-from cadence.core.control import A, P, Verb
-from cadence.core.step import Mail, StepPlan, StepResult
+from cadence.core.contract.control import A, P, Verb
+from cadence.core.contract.step import Mail, StepPlan, StepResult
 from cadence.device.base import Device
 from cadence.distributed.collectives import open_collectives
 from cadence.distributed.links import open_links
 from cadence.distributed.mesh import Mesh
 from cadence.distributed.shared_areas import SharedAreas
-from cadence.executor.opened import OpenExecutor, Processors
-from cadence.executor.worker import Worker, WorkerConfig
+from cadence.executor.interface.opened import OpenExecutor, Processors
+from cadence.executor.worker.worker import Worker, WorkerConfig
 from cadence.kernels.interface.collectives import ONE_RANK
 
 WAIT_S = 60.0

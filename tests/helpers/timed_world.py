@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from cadence.core.request import EngineRequest
+from cadence.core.contract.request import EngineRequest
+from cadence.core.contract.step import StepPlan
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
-from cadence.core.step import StepPlan
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_engine import make_cache, make_config, result_of
 from tests.helpers.toy_model import make_layout, make_request

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
+from cadence.core.contract.request import EngineRequest, FinishReason
+from cadence.core.contract.step import NO_TOKEN, StepPlan, StepResult
+from cadence.core.contract.update import RequestUpdate
 from cadence.core.failure import Failure
 from cadence.core.kv_spec import KVLayout
-from cadence.core.request import EngineRequest, FinishReason
-from cadence.core.step import NO_TOKEN, StepPlan, StepResult
-from cadence.core.update import RequestUpdate
 from cadence.scheduler.budget import ONE_TOKEN, RunLimits
 from cadence.scheduler.burst import needs_host
 from cadence.scheduler.drafts import Drafts

@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from cadence.core.contract.request import EngineRequest, StopRule
+from cadence.core.contract.step import NewRow, StepPlan
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.kv_spec import KVLayout, plan_layout
-from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import NewRow, StepPlan
 from tests.helpers.toy_kind import SOURCE, layer_of, source_of
 
 VOCAB = 11

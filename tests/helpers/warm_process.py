@@ -29,7 +29,7 @@ from pathlib import Path
 from tests.helpers.warm_start import Nursery, Start, start_warm
 
 IMPORTED = (
-    *("torch", "cadence.executor.carrier", "cadence.engine.core_process", "cadence.engine.llm_engine"),
+    *("torch", "cadence.executor.worker.carrier", "cadence.engine.core_process", "cadence.engine.llm_engine"),
     *("cadence.entrypoints.cli.serve", "cadence.entrypoints.server.server", "cadence.entrypoints.server.api_process"),
 )
 MOST_BYTES = 1 << 17  # of a message

@@ -8,7 +8,7 @@ import torch
 
 from tests.helpers.triton_mode import DEVICE, interpret_rows  # isort: skip - before anything that imports triton
 
-from cadence.core.step import NO_TOKEN
+from cadence.core.contract.step import NO_TOKEN
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.rows import CpuRowOps
 from cadence.kernels.cpu.runtime.library import CpuLibrary

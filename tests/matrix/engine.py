@@ -13,7 +13,7 @@ from typing import Any
 from cadence import RequestOutput
 from cadence.config.args import EngineArgs
 from cadence.core.adapter import ADAPTERS, NO_SLOT
-from cadence.core.codec import (
+from cadence.core.contract.codec import (
     answer_of,
     answer_to,
     call_of,
@@ -28,19 +28,19 @@ from cadence.core.codec import (
     encode_result,
     payload_of,
 )
-from cadence.core.control import A, P, Verb
-from cadence.core.engine_state import EngineStats
+from cadence.core.contract.control import A, P, Verb
+from cadence.core.contract.engine_state import EngineStats
+from cadence.core.contract.step import NO_PLAN, Mail, StepPlan, StepResult
 from cadence.core.grammar import GRAMMAR
 from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import BeamSearchOutput
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import NO_PLAN, Mail, StepPlan, StepResult
 from cadence.device.base import Graph, Output
 from cadence.device.cpu import CpuDevice
-from cadence.engine.beam import BeamSearch, LiveBeam, run_rounds
 from cadence.engine.llm_engine import LLMEngine
-from cadence.executor.base import Executor
+from cadence.engine.text.beam import BeamSearch, LiveBeam, run_rounds
 from cadence.executor.factory import ExecutorFactory, OpenExecutor, Processors, Resolve, device_caps, open_on
+from cadence.executor.interface.base import Executor
 from tests.helpers.threaded_ranks import open_ranks
 from tests.matrix.features import ITSELF
 from tests.matrix.work import Batch

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cadence.core.engine_state import EngineStats
+from cadence.core.contract.engine_state import EngineStats
 from cadence.core.lora_request import LoRARequest
 from cadence.engine.llm_engine import LLMEngine
 from tests.matrix.compare import begins_alike, difference, search_difference

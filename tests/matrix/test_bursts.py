@@ -9,7 +9,7 @@ import pytest
 
 from cadence import SamplingParams
 from cadence.config.args import EngineArgs
-from cadence.core.request import EngineRequest, StopRule
+from cadence.core.contract.request import EngineRequest, StopRule
 from cadence.engine.build import build_engine
 from cadence.engine.core import EngineCore
 from tests.helpers.wide import mostly_wide_rows

@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from cadence import LLM, gguf
-from cadence.config import fields, hf
+from cadence.config import hf
+from cadence.config.files import fields
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import CadenceError, ConfigError, ModelFileError, ModelNotFoundError, WeightsError
 from cadence.device.cpu import CpuDevice

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cadence.config.module_names import ModuleNames
+from cadence.config.files.module_names import ModuleNames
 from cadence.core.errors import CadenceError, ModelFileError, WeightsError
 from tests.helpers import lies
 from tests.helpers.tiny_quantized import FORMS, make_quantized

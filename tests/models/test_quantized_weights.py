@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from cadence.config.files.stored_as import QuantizedFormat
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.quantized import read_quantized
 from cadence.config.reference import ModelFiles
-from cadence.config.stored_as import QuantizedFormat
 from cadence.core.block_grids import FP4_VALUES
 from cadence.models.loader.checkpoint import open_checkpoint
 from cadence.models.loader.quantized_weights import QuantizedWeights

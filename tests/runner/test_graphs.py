@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from cadence.core.step import NO_PLAN, StepPlan
+from cadence.core.contract.step import NO_PLAN, StepPlan
 from cadence.runner.graphs import StepGraphs, StepOutputs
 from cadence.runner.layout import BatchLayout, decode_layout
 from cadence.runner.shapes import (

@@ -14,9 +14,9 @@ import torch
 
 from cadence import LLM, SamplingParams
 from cadence.config.speculative import SpeculativeConfig
-from cadence.core.drafts import DRAFTS, DraftChanges
+from cadence.core.contract.drafts import DRAFTS, DraftChanges
+from cadence.core.contract.step import NO_TOKEN, NewRow, RowPayloads, StepPayloads, StepPlan
 from cadence.core.kv_spec import plan_layout
-from cadence.core.step import NO_TOKEN, NewRow, RowPayloads, StepPayloads, StepPlan
 from cadence.device.calls import Calls, CommandGraph
 from cadence.device.cpu import CpuDevice
 from cadence.kernels.select import select_ops

@@ -16,12 +16,12 @@ from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import find_model
 from cadence.config.resolve import resolve
-from cadence.core.control import ALLOCATE_KV, CONTROL, Where
+from cadence.core.contract.control import ALLOCATE_KV, CONTROL, Where
+from cadence.core.contract.step import NO_TOKEN, NewBlocks, NewRow, StepPlan
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import NO_TOKEN, NewBlocks, NewRow, StepPlan
 from cadence.device.cpu import CpuDevice
 from cadence.executor.factory import device_caps, open_on
-from cadence.executor.worker import Worker
+from cadence.executor.worker.worker import Worker
 
 pytestmark = pytest.mark.device
 

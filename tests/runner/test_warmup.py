@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from cadence.config.args import EngineArgs
-from cadence.core.control import WARM_UP, WARM_UP_MORE
+from cadence.core.contract.control import WARM_UP, WARM_UP_MORE
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.source import find_source
 from cadence.executor.factory import open_executor
-from cadence.executor.worker import Worker
+from cadence.executor.worker.worker import Worker
 from cadence.runner.layout import decode_layout
 from cadence.runner.limits import RunnerLimits
 from cadence.runner.profile import largest_step

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from cadence.core.contract.step import NO_TOKEN
 from cadence.core.errors import ConfigError
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import NO_TOKEN
 from cadence.sample.output import BAD_MODEL, NO_TOKEN_LEFT
 from tests.helpers.sample_bench import Bench, oracle, some_logits
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from cadence.core.contract.step import NewRow, PromptLogprobs
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import NewRow, PromptLogprobs
 from cadence.device.cpu import CpuDevice
 from cadence.sample import lines
 from cadence.sample.filters import leading_of_candidates

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from cadence.core.adapter import ADAPTERS, NO_ADAPTER_STATS, NO_SLOT, AdapterSpec
+from cadence.core.contract.request import EngineRequest
+from cadence.core.contract.step import NewRow, StepPlan
 from cadence.core.errors import InvalidRequestError
-from cadence.core.request import EngineRequest
-from cadence.core.step import NewRow, StepPlan
 from tests.helpers.toy_engine import ToyEngine, begun, check_tokens, make_engine
 from tests.helpers.toy_model import make_request
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from cadence.core.contract.request import FinishReason, StopRule
+from cadence.core.contract.step import NO_TOKEN, StepPlan
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.request import FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import NO_TOKEN, StepPlan
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.burst import BurstPolicy, needs_host
 from cadence.scheduler.decode_times import DecodeTimes

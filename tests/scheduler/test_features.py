@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from cadence.core.adapter import AdapterSpec
+from cadence.core.contract.step import StepPlan, StepResult
 from cadence.core.errors import InvalidRequestError
-from cadence.core.step import StepPlan, StepResult
 from cadence.scheduler.feature import Books, Decodes, HostFeature, with_own
 from cadence.scheduler.news import News
 from cadence.scheduler.plan import PlanDraft

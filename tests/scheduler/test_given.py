@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from cadence.core.contract.step import NO_TOKEN, IntArray, StepPlan, StepResult
 from cadence.core.grammar import GRAMMAR
-from cadence.core.step import NO_TOKEN, IntArray, StepPlan, StepResult
 from cadence.scheduler.features.grammar.feature import GrammarOutputs
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_engine import make_cache, make_config

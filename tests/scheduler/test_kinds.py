@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cadence.core.step import StepPlan
+from cadence.core.contract.step import StepPlan
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.kv.sizing import blocks_needed, max_len_that_fits
 from tests.helpers.toy_engine import ToyEngine, check_tokens, make_config

@@ -8,8 +8,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from cadence.core.request import EngineRequest
-from cadence.core.step import StepPlan
+from cadence.core.contract.request import EngineRequest
+from cadence.core.contract.step import StepPlan
 from cadence.scheduler.decode_times import DecodeTimes
 from cadence.scheduler.pace import PromptRoom
 from cadence.scheduler.prompt_cost import PromptCost

@@ -8,8 +8,8 @@ import pytest
 
 from cadence import SamplingParams
 from cadence.config.args import EngineArgs
+from cadence.core.contract.step import StepPlan
 from cadence.core.sampling_params import RequestOutputKind
-from cadence.core.step import StepPlan
 from cadence.engine.llm_engine import LLMEngine
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.timed_world import Costs

@@ -12,7 +12,7 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cadence.core.request import FinishReason, StopRule
+from cadence.core.contract.request import FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.draft_policy import DraftPolicy

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cadence.core.contract.request import FinishReason, StopRule
+from cadence.core.contract.step import NO_TOKEN, PromptLogprobs, TokenLogprobs
 from cadence.core.errors import ConfigError, InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.request import FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import NO_TOKEN, PromptLogprobs, TokenLogprobs
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_engine import begun, check_tokens, make_cache, make_config, make_engine, result_of
 from tests.helpers.toy_model import make_layout, make_request, work

@@ -22,17 +22,17 @@ import numpy as np
 
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
-from cadence.core.control import WARM_UP_MORE, Verb
+from cadence.core.contract.control import WARM_UP_MORE, Verb
+from cadence.core.contract.messages import EngineInfo
+from cadence.core.contract.request import EngineRequest
+from cadence.core.contract.step import NO_PLAN, Mail, PromptLogprobs, StepPlan, StepResult
+from cadence.core.contract.update import RequestUpdate
 from cadence.core.kv_spec import LayerKV, plan_layout
-from cadence.core.messages import EngineInfo
-from cadence.core.request import EngineRequest
-from cadence.core.step import NO_PLAN, Mail, PromptLogprobs, StepPlan, StepResult
-from cadence.core.update import RequestUpdate
 from cadence.engine.core import EngineCore
 from cadence.engine.core_process import build_core, main
 from cadence.engine.grammar_preparer import GrammarPreparer
 from cadence.engine.intake import Intake
-from cadence.executor.base import Executor
+from cadence.executor.interface.base import Executor
 from cadence.scheduler.features.grammar.feature import GrammarOutputs
 from cadence.scheduler.scheduler import Scheduler
 

@@ -17,20 +17,20 @@ from cadence.config.args import EngineArgs
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import ModelFiles
 from cadence.config.resolve import resolve
-from cadence.core.engine_state import EngineState, EngineStats, RequestView
+from cadence.core.contract.engine_state import EngineState, EngineStats, RequestView
+from cadence.core.contract.request import EngineRequest, FinishReason
+from cadence.core.contract.step import PromptLogprobs, TokenLogprobs
+from cadence.core.contract.update import RequestUpdate
 from cadence.core.errors import EngineDeadError
 from cadence.core.grammar import GrammarSpec
 from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import RequestOutput
-from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
-from cadence.core.step import PromptLogprobs, TokenLogprobs
-from cadence.core.update import RequestUpdate
-from cadence.engine.input_processor import InputLimits, InputProcessor
 from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.metric import Metric
-from cadence.engine.output_processor import OutputProcessor
-from cadence.engine.parallel_sampling import fan_out
+from cadence.engine.text.input_processor import InputLimits, InputProcessor
+from cadence.engine.text.output_processor import OutputProcessor
+from cadence.engine.text.parallel_sampling import fan_out
 from cadence.entrypoints.async_inputs import AsyncInputs
 from cadence.text.hf_directory import load_tokenizer
 from cadence.text.text_service import TextLimits, TextService

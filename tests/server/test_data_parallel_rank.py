@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from cadence.core.response_messages import ResumedResponse
+from cadence.core.contract.response_messages import ResumedResponse
 from cadence.entrypoints.server.protocol.responses import ResponsesBody
 from cadence.entrypoints.server.responses.turn import PriorContext
 from cadence.entrypoints.server.routes.response_request import ResponseRequest, new_origin

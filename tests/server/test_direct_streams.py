@@ -14,7 +14,7 @@ import pytest
 
 from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.core.sampling_params import RequestOutputKind
-from cadence.engine.output_processor import OutputStream
+from cadence.engine.text.output_processor import OutputStream
 from cadence.entrypoints.server.http.direct import DirectStream
 from tests.server.helpers import ServerProcess
 from tests.server.streams import connect, request_bytes

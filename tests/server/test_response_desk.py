@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cadence.core.response_messages import (
+from cadence.core.contract.response_messages import (
     ResponseJob,
     ResponseOrigin,
     ResponseState,

@@ -11,7 +11,7 @@ import httpx
 import openai
 import pytest
 
-from cadence.core.response_messages import StoredResponse
+from cadence.core.contract.response_messages import StoredResponse
 from cadence.entrypoints.server.responses.store import ResponseStore
 from tests.server.fakes_chat import MODEL, FailingLLM, openai_client
 from tests.server.helpers import RunningApp

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from cadence.core.contract.request import EngineRequest
+from cadence.core.contract.update import RequestUpdate
 from cadence.core.outputs import CompletionOutput, RequestOutput
-from cadence.core.request import EngineRequest
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.update import RequestUpdate
 from cadence.entrypoints.server.chat.answer_parser import AnswerPiece
 from cadence.entrypoints.server.chat.choice import ParsedChoice
 from cadence.entrypoints.server.chat.events import TextDelta

@@ -14,9 +14,9 @@ import pytest
 
 from cadence.config.args import EngineArgs
 from cadence.config.serve_options import ServeOptions
-from cadence.core.engine_state import EngineState, RequestView
+from cadence.core.contract.engine_state import EngineState, RequestView
+from cadence.core.contract.response_messages import StoredResponse
 from cadence.core.outputs import RequestOutput
-from cadence.core.response_messages import StoredResponse
 from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.entrypoints.server.app import create_app

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cadence.engine.input_processor import InputProcessor
+from cadence.engine.text.input_processor import InputProcessor
 from cadence.entrypoints.server.routes import chat_batch
 from cadence.text.loop_share import BEGUN_AT_ONCE, LEAST
 from cadence.text.tokenizer import SHORT_TEXT, Tokenizer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cadence.core.engine_state import EngineState
+from cadence.core.contract.engine_state import EngineState
 from cadence.core.errors import EngineDeadError
 from tests.server.helpers import RunningApp, ServerProcess
 from tests.server.webui_page import Page, needs_chromium

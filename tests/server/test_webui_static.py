@@ -9,8 +9,8 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
+from cadence.core.contract.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, EngineStats, RequestView
 from cadence.core.draft_stats import NO_DRAFTS
-from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, EngineStats, RequestView
 from cadence.engine.metrics.metric import Counter, Histogram
 from cadence.entrypoints.webui import page
 from cadence.entrypoints.webui.page import PUBLIC_PAGE_PATHS

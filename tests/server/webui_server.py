@@ -18,8 +18,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from cadence.core.contract.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, EngineStats, RequestView
 from cadence.core.draft_stats import NO_DRAFTS
-from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, EngineStats, RequestView
 from cadence.engine.metrics.metric import Counter, Histogram, Metric
 from cadence.entrypoints.server.http.tenants import Tenants
 from cadence.entrypoints.server.routes import engine_state

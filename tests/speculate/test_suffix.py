@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from cadence.config.speculative import SpeculativeConfig
+from cadence.core.contract.step import NewRow
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import NewRow
 from cadence.device.cpu import CpuDevice
 from cadence.kernels.interface.suffix_ops import SuffixCorpus, SuffixRules
 from cadence.kernels.reference.ops import ReferenceOps

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cadence.core.engine_state import EngineStats
-from cadence.core.update import AnyUpdate
+from cadence.core.contract.engine_state import EngineStats
+from cadence.core.contract.update import AnyUpdate
 from cadence.engine.metrics.completion import Completion
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.metrics.recorder import MetricsRecorder

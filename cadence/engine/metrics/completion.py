@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from cadence.core.contract.request import FinishReason
 from cadence.core.outputs import RequestMetrics
-from cadence.core.request import FinishReason
 
 
 class Completion(Protocol):

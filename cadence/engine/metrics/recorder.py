@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cadence.core.adapter import AdapterStats
+from cadence.core.contract.engine_state import FORWARD_TOKENS, EngineStats
+from cadence.core.contract.request import FinishReason
+from cadence.core.contract.update import AnyUpdate
 from cadence.core.draft_stats import DraftStats
-from cadence.core.engine_state import FORWARD_TOKENS, EngineStats
-from cadence.core.request import FinishReason
-from cadence.core.update import AnyUpdate
 from cadence.engine.metrics.completion import Completion
 from cadence.engine.metrics.metric import Counter, Gauge, Histogram, Metric
 

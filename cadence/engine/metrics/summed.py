@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from cadence.core.front_messages import FrontCounts, PlainMetric
+from cadence.core.contract.front_messages import FrontCounts, PlainMetric
 from cadence.engine.metrics.metric import Counter, Histogram, Metric
 
 # By name without a prefix: told by engines to every front alike.

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cadence.config import values
 from cadence.config.args import nearest
 from cadence.config.cli import Parser, add_engine_flags, checked_options
+from cadence.config.command_line import values
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli.shared.draft_counts import DraftCounts, draft_rows
 from cadence.entrypoints.cli.shared.report import Measure, mean, percentile, table

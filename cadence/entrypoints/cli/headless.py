@@ -21,7 +21,7 @@ def run_headless(args: EngineArgs) -> int:
     options = {"revision": args.revision, "download_dir": args.download_dir, "token": args.hf_token}
     files = find_model(args.model, **{name: str(value) for name, value in options.items() if value})
     from cadence.executor.headless import run_node
-    from cadence.executor.model_digest import model_digest
+    from cadence.executor.network.model_digest import model_digest
 
     stopped = threading.Event()
 

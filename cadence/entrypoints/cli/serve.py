@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs, names
 from cadence.config.cli import Extend, Flag, Parser, add_engine_flags, add_flag, add_hidden_flags, engine_options
-from cadence.config.flag_groups import flag_group
+from cadence.config.command_line.flag_groups import flag_group
 from cadence.config.local_files import check_local_files
-from cadence.config.peer_flag import PeerFlag
-from cadence.config.peer_table import FLAGS, SERVER_ONLY
+from cadence.config.peers.peer_flag import PeerFlag
+from cadence.config.peers.peer_table import FLAGS, SERVER_ONLY
 from cadence.core.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from cadence.core.codec import decode_from_front, encode
-from cadence.core.front_messages import NOTHING_COUNTED, FromFront, FrontCounts, ToFront
+from cadence.core.contract.codec import decode_from_front, encode
+from cadence.core.contract.front_messages import NOTHING_COUNTED, FromFront, FrontCounts, ToFront
 from cadence.process.async_channel import AsyncChannel
 from cadence.process.channel import NO_DESCRIPTOR, Channel
 from cadence.process.child import AsyncChild, Launch, module_command

@@ -24,13 +24,13 @@ import uvloop
 from cadence.config import env
 from cadence.config.args import EngineArgs
 from cadence.config.serve_options import ServeOptions
-from cadence.core.adapter_messages import AdapterTable, NamedAdapter, TableCall, TableReply, TableVerb
-from cadence.core.codec import decode_to_front, encode
+from cadence.core.contract.adapter_messages import AdapterTable, NamedAdapter, TableCall, TableReply, TableVerb
+from cadence.core.contract.codec import decode_to_front, encode
+from cadence.core.contract.front_messages import NOTHING_COUNTED, FromFront, FrontCounts, ToFront
+from cadence.core.contract.response_messages import UNKNOWN_RESPONSE, StoreCall, StoreReply
 from cadence.core.errors import CadenceError, EngineDeadError
-from cadence.core.front_messages import NOTHING_COUNTED, FromFront, FrontCounts, ToFront
 from cadence.core.lora_request import LoRARequest
-from cadence.core.response_messages import UNKNOWN_RESPONSE, StoreCall, StoreReply
-from cadence.engine.engine_links import FRONT_LIMITS, EngineLinks
+from cadence.engine.fleet.engine_links import FRONT_LIMITS, EngineLinks
 from cadence.engine.log_format import escaped, set_up_logging
 from cadence.engine.log_queue import LogQueue, queue_output
 from cadence.entrypoints.async_llm import AsyncLLM

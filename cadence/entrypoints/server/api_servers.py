@@ -23,15 +23,15 @@ from typing import Any
 from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.config.serve_options import ServeOptions
-from cadence.core.adapter_messages import NamedAdapter, TableCall
+from cadence.core.contract.adapter_messages import NamedAdapter, TableCall
+from cadence.core.contract.front_messages import NOTHING_COUNTED, FromFront, ToFront
+from cadence.core.contract.response_messages import ResumedResponse, StoreCall
 from cadence.core.errors import EngineDeadError
-from cadence.core.front_messages import NOTHING_COUNTED, FromFront, ToFront
-from cadence.core.response_messages import ResumedResponse, StoreCall
-from cadence.engine.engine_owner import EngineOwner
-from cadence.engine.limits import SupervisorLimits
+from cadence.engine.fleet.engine_owner import EngineOwner
 from cadence.engine.log_format import escaped
 from cadence.engine.metrics.summed import summed
 from cadence.engine.source import find_source
+from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.entrypoints.server.acceptor import Acceptor
 from cadence.entrypoints.server.api_child import ApiChild
 from cadence.entrypoints.server.http.tenants import new_salt

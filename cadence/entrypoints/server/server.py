@@ -23,10 +23,10 @@ from cadence.config import env
 from cadence.config.args import EngineArgs
 from cadence.config.serve_options import ServeOptions
 from cadence.core.errors import EngineDeadError
-from cadence.engine.limits import SupervisorLimits
 from cadence.engine.log_format import escaped, set_up_logging
 from cadence.engine.log_queue import LogQueue, queue_output
-from cadence.engine.supervisor import ENGINE_COMMAND
+from cadence.engine.supervise.limits import SupervisorLimits
+from cadence.engine.supervise.supervisor import ENGINE_COMMAND
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.server.api_servers import serve_many

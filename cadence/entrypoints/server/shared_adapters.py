@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cadence.core.adapter_messages import AdapterTable, NamedAdapter, TableCall, TableReply, TableVerb
+from cadence.core.contract.adapter_messages import AdapterTable, NamedAdapter, TableCall, TableReply, TableVerb
 
 
 class SharedAdapters:

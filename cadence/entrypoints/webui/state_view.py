@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, RequestView
+from cadence.core.contract.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, RequestView
 from cadence.engine.metrics.metric import Counter, Histogram, Metric
 
 MAX_REQUESTS_SHOWN = 256  # of the running and of the waiting each; the counts are exact

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import torch
 
-from cadence.core.step import NO_TOKEN
+from cadence.core.contract.step import NO_TOKEN
 from cadence.kernels.interface.row_ops import (
     FAILED,
     NO_DRAFT,

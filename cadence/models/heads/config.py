@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cadence.config.fields import Boolean, FieldType, Integer, ListOf, Nullable, wrong
+from cadence.config.files.fields import Boolean, FieldType, Integer, ListOf, Nullable, wrong
+from cadence.config.files.json_file import MOST_CONFIG_BYTES, read_object
 from cadence.config.hf import HFConfig, make_hf_config
-from cadence.config.json_file import MOST_CONFIG_BYTES, read_object
 from cadence.config.reference import ModelFiles
 from cadence.core.architectures import ARCHITECTURES, MOST_LAYERS, unsupported
 from cadence.core.errors import ModelFileError

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from cadence.config.engine_config import LoadConfig, ModelConfig
-from cadence.config.sharded_state import SHARDED
+from cadence.config.files.sharded_state import SHARDED
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext

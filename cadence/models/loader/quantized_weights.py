@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from cadence.config.module_names import MOST_NAME
-from cadence.config.stored_as import QuantizedFormat
+from cadence.config.files.module_names import MOST_NAME
+from cadence.config.files.stored_as import QuantizedFormat
 from cadence.core.errors import WeightsError
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.loader.kv_scales import read_kv_scales

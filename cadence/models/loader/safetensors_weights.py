@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from cadence.config.json_file import MOST_TABLE_BYTES, read_object
-from cadence.config.sharded_state import index_name
+from cadence.config.files.json_file import MOST_TABLE_BYTES, read_object
+from cadence.config.files.sharded_state import index_name
 from cadence.core.errors import WeightsError
 from cadence.models.loader.safetensors_file import SafetensorsFile
 from cadence.models.loader.source import PlainSource

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from cadence.config.sharded_state import StoredNumbers
+from cadence.config.files.sharded_state import StoredNumbers
 from cadence.core.errors import WeightsError
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.loader.source import WeightsSource

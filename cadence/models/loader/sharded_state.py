@@ -16,9 +16,16 @@ import torch
 from safetensors.torch import save_file
 
 from cadence import gguf
+from cadence.config.files.sharded_state import (
+    FIELD,
+    StoredBlocks,
+    StoredNumbers,
+    index_name,
+    part_name,
+    read_shard_index,
+)
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import ModelFiles
-from cadence.config.sharded_state import FIELD, StoredBlocks, StoredNumbers, index_name, part_name, read_shard_index
 from cadence.core.errors import ConfigError, WeightsError
 from cadence.kernels.interface.collectives import RankPlace
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers

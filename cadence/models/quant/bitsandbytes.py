@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from cadence.config.stored_as import StoredAs
+from cadence.config.files.stored_as import StoredAs
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.quant.blocks import signed_blocks, table_blocks
 from cadence.models.quant.matrix import Blocks, StoredMatrix

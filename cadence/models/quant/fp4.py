@@ -15,7 +15,7 @@ from abc import abstractmethod
 
 import torch
 
-from cadence.config.stored_as import StoredAs
+from cadence.config.files.stored_as import StoredAs
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.quant.blocks import code_blocks, power_blocks
 from cadence.models.quant.matrix import Blocks, StoredMatrix

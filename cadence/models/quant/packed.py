@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import torch
 
-from cadence.config.stored_as import StoredAs
+from cadence.config.files.stored_as import StoredAs
 from cadence.models.quant.integers import SCALES, IntegerMatrix, Integers, column_groups, num_groups
 from cadence.models.quant.tensors import ModuleTensors
 from cadence.models.quant.words import num_words, unpacked

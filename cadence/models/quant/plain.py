@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from cadence.config.stored_as import StoredAs
+from cadence.config.files.stored_as import StoredAs
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.quant.blocks import float8_blocks, signed_blocks
 from cadence.models.quant.integers import SCALES

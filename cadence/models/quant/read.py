@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cadence.config.stored_as import StoredAs, StoredLayout
+from cadence.config.files.stored_as import StoredAs, StoredLayout
 from cadence.models.quant.awq import AWQMatrix
 from cadence.models.quant.bitsandbytes import RowScaledMatrix, TableMatrix
 from cadence.models.quant.fp4 import MXFP4Matrix, NVFP4Matrix

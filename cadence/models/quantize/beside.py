@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cadence import gguf
-from cadence.config.json_file import MOST_TABLE_BYTES, read_object
+from cadence.config.files.json_file import MOST_TABLE_BYTES, read_object
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import ModelFileError
 

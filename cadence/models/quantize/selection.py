@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from cadence.config.files.module_names import ModuleNames
 from cadence.config.hf import HFConfig
-from cadence.config.module_names import ModuleNames
 from cadence.config.quantized import TRANSPOSED, read_quantized
 from cadence.core.errors import ConfigError
 from cadence.kernels.reference.ops import ReferenceOps

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cadence.core.step import NewBlocks, NewRow
+from cadence.core.contract.step import NewBlocks, NewRow
 from cadence.device.base import Device
 from cadence.device.staged import RowLists
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cadence.core.step import IntArray, NewRow
+from cadence.core.contract.step import IntArray, NewRow
 from cadence.device.base import Device
 from cadence.device.staged import RowLists, RowScalars
 from cadence.kernels.interface.row_ops import MOST_STOPS, RowState

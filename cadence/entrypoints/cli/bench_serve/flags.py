@@ -8,8 +8,8 @@ import json
 import sys
 from typing import Any
 
-from cadence.config import values
 from cadence.config.cli import Parser
+from cadence.config.command_line import values
 from cadence.entrypoints.cli.bench_serve.numbers import METRICS
 from cadence.entrypoints.cli.bench_serve.peer_flags import OTHER_DATASETS, PEER_FLAGS
 

@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from cadence.config import values
 from cadence.config.cli import Parser, add_engine_flags, checked_options, engine_options
+from cadence.config.command_line import values
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli.chat.conversation import MAX_TOKENS, Conversation, History
 from cadence.entrypoints.cli.chat.loop import ChatLoop

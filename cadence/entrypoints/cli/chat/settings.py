@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cadence.config import values
 from cadence.config.args import nearest
+from cadence.config.command_line import values
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.cli.shared.sampling import sampling_types

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cadence.config import values
 from cadence.config.cli import Extend, Parser
+from cadence.config.command_line import values
 from cadence.config.local_files import check_model
 from cadence.entrypoints.cli.quantize.card import Card
 from cadence.entrypoints.cli.shared.progress_lines import ProgressLines

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cadence.config import values
 from cadence.config.cli import Parser, add_engine_flags, add_flag, engine_options
+from cadence.config.command_line import values
 from cadence.core.errors import CadenceError, ConfigError
 from cadence.entrypoints.cli.run_batch.app import AppReply, AsgiApp, post
 from cadence.entrypoints.cli.run_batch.files import LinePlace, RequestFile, ResultFile, is_failure

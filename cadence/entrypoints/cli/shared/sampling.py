@@ -7,8 +7,8 @@ import dataclasses
 import typing
 from typing import Any
 
-from cadence.config import values
 from cadence.config.cli import Flag, add_flag
+from cadence.config.command_line import values
 from cadence.core.sampling_params import SamplingParams
 
 # Fields of SamplingParams that make sense for one streamed text. The seed is the engine's flag of that name.

@@ -13,7 +13,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.structured_outputs import StructuredOutputsParams
-from cadence.engine.prompts import TokensPrompt, resumed
+from cadence.engine.text.prompts import TokensPrompt, resumed
 from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.server.chat.choice import Choice, ParsedChoice, PlainChoice
 from cadence.entrypoints.server.chat.constraint import constraint_of

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cadence.core.contract.response_messages import ResponseOrigin
 from cadence.core.outputs import PositionLogprobs
-from cadence.core.response_messages import ResponseOrigin
 from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.server.chat.events import Usage
 from cadence.entrypoints.server.protocol.logprobs import TokenNames, chat_logprobs

@@ -10,7 +10,7 @@ from typing import Any
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.core.structured_outputs import StructuredOutputsParams
-from cadence.engine.input_processor import checked_rank, weight_of
+from cadence.engine.text.input_processor import checked_rank, weight_of
 from cadence.entrypoints.server.chat.request_errors import as_sent
 from cadence.entrypoints.server.protocol.common import GenerationBody
 from cadence.entrypoints.server.protocol.structured import one_of, structured_outputs

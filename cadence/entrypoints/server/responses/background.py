@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
-from cadence.core.response_messages import ResponseState, StoreVerb
+from cadence.core.contract.response_messages import ResponseState, StoreVerb
 from cadence.entrypoints.server.chat.events import ChatEvent
 from cadence.entrypoints.server.http.errors import overloaded
 from cadence.entrypoints.server.http.request_deadline import ends_within

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cadence.core.response_messages import (
+from cadence.core.contract.response_messages import (
     ResponseState,
     ResumedResponse,
     StoreCall,

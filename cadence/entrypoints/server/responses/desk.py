@@ -18,7 +18,7 @@ from typing import Protocol
 
 import msgspec
 
-from cadence.core.response_messages import (
+from cadence.core.contract.response_messages import (
     UNKNOWN_RESPONSE,
     ResponseJob,
     ResponseState,

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cadence.core.response_messages import StoredResponse
+from cadence.core.contract.response_messages import StoredResponse
 
 MAX_RESPONSES = 1024
 MAX_BYTES = 64 * 2**20

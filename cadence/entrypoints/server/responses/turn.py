@@ -9,8 +9,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from cadence.core.contract.response_messages import ResponseState, StoredResponse, StoreReply, StoreVerb
 from cadence.core.errors import InvalidRequestError
-from cadence.core.response_messages import ResponseState, StoredResponse, StoreReply, StoreVerb
 from cadence.entrypoints.server.chat.events import ChatEvent, ChatJob, ChoiceEnd
 from cadence.entrypoints.server.chat.failures import check_event
 from cadence.entrypoints.server.http.errors import ApiError, not_found, reply_for

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cadence.core.errors import InvalidRequestError
-from cadence.engine.together import all_or_none
 from cadence.entrypoints.server.chat.events import ChatJob
 from cadence.entrypoints.server.chat.failures import check_event
 from cadence.entrypoints.server.http.request_ids import request_id
@@ -20,6 +19,7 @@ from cadence.entrypoints.server.protocol.chat_batch import batch_schema, decode_
 from cadence.entrypoints.server.protocol.sampling import check_weight
 from cadence.entrypoints.server.routes.chat import prepare_job
 from cadence.entrypoints.server.routes.state import ServerState, State
+from cadence.process.together import all_or_none
 
 router = APIRouter(tags=["chat"])
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import RequestOutput
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
-from cadence.engine.prompts import PromptType, TokensPrompt
+from cadence.engine.text.prompts import PromptType, TokensPrompt
 from cadence.entrypoints.server.chat.failures import raise_failure
 from cadence.entrypoints.server.chat.request_errors import check_room
 from cadence.entrypoints.server.chat.truncation import Truncation

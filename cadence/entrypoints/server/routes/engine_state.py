@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from cadence.core.engine_state import joined
+from cadence.core.contract.engine_state import joined
 from cadence.engine.metrics.summed import with_others
 from cadence.entrypoints.server.routes.state import State
 from cadence.entrypoints.webui.state_view import describe, describe_engine, seen_by

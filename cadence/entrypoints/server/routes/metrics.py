@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-from cadence.core.front_messages import FrontCounts
+from cadence.core.contract.front_messages import FrontCounts
 from cadence.engine.metrics import metric as engine
 from cadence.engine.metrics.descriptions import DESCRIPTIONS
 from cadence.engine.metrics.summed import plain_metrics, with_others

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from cadence.core.front_messages import NOTHING_COUNTED, FrontCounts
+from cadence.core.contract.front_messages import NOTHING_COUNTED, FrontCounts
 from cadence.entrypoints.server.http.tenants import new_salt
 from cadence.entrypoints.server.responses.client import OwnStore, StoreLink
 from cadence.entrypoints.server.routes.served_adapters import AdapterLink, OwnAdapters, ServedAdapters

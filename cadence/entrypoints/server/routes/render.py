@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cadence.core.sampling_params import SamplingParams
-from cadence.engine.prompts import TokensPrompt
+from cadence.engine.text.prompts import TokensPrompt
 from cadence.entrypoints.server.chat.events import ChatJob
 from cadence.entrypoints.server.http.stream import json_response
 from cadence.entrypoints.server.protocol.body import body_schema

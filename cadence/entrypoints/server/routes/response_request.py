@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
+from cadence.core.contract.response_messages import ResponseJob, ResponseOrigin
 from cadence.core.errors import InvalidRequestError
-from cadence.core.response_messages import ResponseJob, ResponseOrigin
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.entrypoints.server.chat.events import ChatJob
 from cadence.entrypoints.server.http.tenants import tenant_of

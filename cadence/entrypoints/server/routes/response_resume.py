@@ -7,7 +7,7 @@ import logging
 
 from starlette.requests import Request
 
-from cadence.core.response_messages import ResumedResponse, StoreVerb
+from cadence.core.contract.response_messages import ResumedResponse, StoreVerb
 from cadence.entrypoints.server.http.admission import AdmittedRequest
 from cadence.entrypoints.server.http.errors import reply_for
 from cadence.entrypoints.server.http.stream import admitted

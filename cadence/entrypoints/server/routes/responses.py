@@ -10,8 +10,8 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cadence.core.contract.response_messages import ResponseState, StoredResponse
 from cadence.core.errors import InvalidRequestError
-from cadence.core.response_messages import ResponseState, StoredResponse
 from cadence.entrypoints.server.http.bodies import BODY
 from cadence.entrypoints.server.http.stream import EventStream, admitted, json_response, started_stream
 from cadence.entrypoints.server.http.tenants import tenant_of

@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from cadence.core.step import NO_TOKEN
+from cadence.core.contract.step import NO_TOKEN
 from cadence.kernels.interface.row_ops import (
     FAILED,
     MOST_STOPS,

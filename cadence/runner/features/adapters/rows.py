@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from cadence.core.adapter import ADAPTERS, NO_SLOT
-from cadence.core.step import NewRow
+from cadence.core.contract.step import NewRow
 from cadence.device.base import Device
 from cadence.device.staged import RowScalars
 from cadence.kernels.interface.lora_ops import LoraOps

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import torch
 
-from cadence.core.drafts import DRAFTS, DraftChanges
-from cadence.core.step import NewRow
-from cadence.core.table import RequestTable
+from cadence.core.contract.drafts import DRAFTS, DraftChanges
+from cadence.core.contract.step import NewRow
+from cadence.core.contract.table import RequestTable
 from cadence.device.base import Device
 from cadence.device.staged import RowScalars
 from cadence.runner.feature import DeviceFeature

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from cadence.core.step import IntArray, NewRow
-from cadence.core.table import RequestTable
+from cadence.core.contract.step import IntArray, NewRow
+from cadence.core.contract.table import RequestTable
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import KeptStates, StepBatch
 from cadence.runner.after_sample import MANY, States

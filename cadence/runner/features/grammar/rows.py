@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from cadence.core.contract.step import IntArray
+from cadence.core.contract.token_masks import TokenMasks
 from cadence.core.grammar import GRAMMAR
-from cadence.core.step import IntArray
-from cadence.core.token_masks import TokenMasks
 from cadence.device.base import Device
 from cadence.runner.feature import DeviceFeature
 from cadence.runner.limits import RunnerLimits

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from cadence.core.adapter import ADAPTERS, NO_SLOT, AdapterSpec, AdapterStats
+from cadence.core.contract.request import EngineRequest
 from cadence.core.errors import InvalidRequestError
-from cadence.core.request import EngineRequest
 from cadence.scheduler.feature import HostFeature
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.request_state import OrderKey, RequestState, Status

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from cadence.core.contract.drafts import DRAFTS, DraftChanges
+from cadence.core.contract.request import EngineRequest
+from cadence.core.contract.step import NO_TOKEN, IntArray, StepPlan, StepResult
 from cadence.core.draft_stats import DraftStats, Run
-from cadence.core.drafts import DRAFTS, DraftChanges
-from cadence.core.request import EngineRequest
-from cadence.core.step import NO_TOKEN, IntArray, StepPlan, StepResult
 from cadence.scheduler.drafts import Drafts
 from cadence.scheduler.feature import Books, Decodes, HostFeature
 from cadence.scheduler.features.drafts.progress import DrafterProgress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cadence.core.step import IntArray
+from cadence.core.contract.step import IntArray
 
 
 class Constraint(Protocol):

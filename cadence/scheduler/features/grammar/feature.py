@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from cadence.core.contract.step import StepResult
+from cadence.core.contract.token_masks import TokenMasks
+from cadence.core.contract.update import RequestUpdate
 from cadence.core.grammar import GRAMMAR
-from cadence.core.step import StepResult
-from cadence.core.token_masks import TokenMasks
-from cadence.core.update import RequestUpdate
 from cadence.scheduler.feature import Books, Decodes, HostFeature
 from cadence.scheduler.features.grammar.forced import force_drafts
 from cadence.scheduler.features.grammar.masks import write_masks

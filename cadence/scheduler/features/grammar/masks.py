@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cadence.core.step import IntArray
-from cadence.core.token_masks import TokenMasks
-from cadence.core.update import RequestUpdate
+from cadence.core.contract.step import IntArray
+from cadence.core.contract.token_masks import TokenMasks
+from cadence.core.contract.update import RequestUpdate
 from cadence.scheduler.features.grammar.output import end_of_output, output_of
 from cadence.scheduler.news import news_of
 from cadence.scheduler.request_state import RequestState, Status

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import takewhile
 
+from cadence.core.contract.request import FinishReason
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.grammar import GRAMMAR, GrammarSpec
-from cadence.core.request import FinishReason
 from cadence.scheduler.features.grammar.constraint import Constraint
 from cadence.scheduler.request_state import RequestState
 

@@ -1,0 +1,165 @@
+"""Everything that is asked of an engine beside steps: one line for each verb.
+
+A line says what a verb takes and answers, where it is carried out, how long the answer may take, how the answers of
+several ranks or engines become one, and what of it the next engine is given again should this one die.
+
+    front                engine process           executor                    rank
+    Supervisor.call ->   EngineCore.call     ->   Executor.call          ->   Worker.call
+    deadline, replay     handlers by name         deadline, one answer        handlers by name
+
+A new verb is a line here, its handler, and what users call. Whatever carries calls stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import NoneType
+from typing import Any, Generic, TypeVar
+
+from cadence.core.adapter import AdapterOutcome, AdapterSpec
+from cadence.core.contract.engine_state import EngineState, joined
+from cadence.core.errors import EngineDeadError
+
+P = TypeVar("P")  # type of a payload
+A = TypeVar("A")  # type of an answer
+
+BETWEEN_STEPS_S = 30.0  # for what an engine does between two steps
+ADAPTER_S = 600.0  # for an adapter's files to be read, or a long step to end: a call given up too early is not replayed
+QUEUED_S = 3600.0  # for ranks that may have a step to compute first; a supervisor's limit for steps is shorter
+START_S = 86_400.0  # for what ranks do before the first request; those that die or fall silent are noticed at once
+
+
+class Where(Enum):
+    ENGINE = "engine"  # by the process of the scheduler, between two steps
+    EXECUTOR = "executor"  # by every rank, after what was queued before
+
+
+ENGINE, EXECUTOR = Where.ENGINE, Where.EXECUTOR
+
+
+def _done_by_all(answers: Sequence[Any]) -> Any:
+    """The answer is that all have done it."""
+
+
+def _keep_nothing(payload: Any) -> str:
+    return ""
+
+
+def _drop_nothing(payload: Any) -> tuple[str, ...]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verb(Generic[P, A]):
+    name: str
+    payload: type[P]  # NoneType = there is none
+    answer: type[A]
+    at: Where
+    deadline_s: float
+    combined: Callable[[list[A]], A] = _done_by_all  # answers of all ranks, or of all engines -> the one answer
+    cumulative: bool = False  # ranks answer lists: `combined` takes out what counts, and the rest waits for more
+    # What is replayed after a restart, by names that a log can show: a call is kept under the name that `keeps` gives
+    # it ("" = it is not kept) until another call under that name is, or one drops the name.
+    keeps: Callable[[P], str] = _keep_nothing
+    drops: Callable[[P], tuple[str, ...]] = _drop_nothing
+    is_first: bool = False  # replayed before the engine has any of its requests again
+
+    def unanswered(self, who: str) -> EngineDeadError:
+        """What is raised where the deadline has passed."""
+        return EngineDeadError(f"{who} gave no answer to {self.name!r} for {self.deadline_s:g} s")
+
+
+ControlTable = Mapping[str, Verb[Any, Any]]  # by name
+
+
+def _take_common(answers: list[list[AdapterOutcome]]) -> list[AdapterOutcome]:
+    """An adapter counts when all ranks have read it, and cannot be used where one of them says so."""
+    by_path = [{outcome.path: outcome for outcome in answer} for answer in answers]
+    shared = [path for path in by_path[0] if all(path in found for found in by_path)]
+    for answer in answers:
+        answer[:] = [outcome for outcome in answer if outcome.path not in shared]
+    return [_agreed(path, [found[path] for found in by_path]) for path in shared]
+
+
+def _agreed(path: str, outcomes: list[AdapterOutcome]) -> AdapterOutcome:
+    errors = [outcome.error for outcome in outcomes if outcome.error]
+    if not errors and len({outcome.digest for outcome in outcomes}) > 1:
+        errors = ["the adapter changed while it was read"]
+    return AdapterOutcome(path, "", errors[0]) if errors else outcomes[0]
+
+
+def _all_numbers(answers: list[list[int]]) -> list[int]:
+    return sorted({number for answer in answers for number in answer})
+
+
+def _adapter(number: int) -> str:
+    return f"adapter {number}"
+
+
+def _pin(number: int) -> str:
+    return f"the pin of adapter {number}"
+
+
+def _added(spec: AdapterSpec) -> str:
+    return _adapter(spec.number)
+
+
+def _removed(number: int) -> tuple[str, ...]:
+    return _adapter(number), _pin(number)
+
+
+def _pause(paused: bool) -> str:
+    return "the pause" if paused else ""
+
+
+def _resume(paused: bool) -> tuple[str, ...]:
+    return () if paused else ("the pause",)
+
+
+# Columns: name, payload, answer, where, deadline, how answers become one; what is replayed.
+
+# Who runs, who waits, and numbers for metrics. Payload: whether the map of blocks is wanted, too.
+STATE = Verb("state", bool, EngineState, ENGINE, BETWEEN_STEPS_S, joined)
+
+# Forgets all cached prefixes; not while requests run, unless the payload says that these are to be preempted for it.
+RESET_PREFIX_CACHE = Verb("reset_prefix_cache", bool, bool, ENGINE, BETWEEN_STEPS_S, all)
+
+# True: no step begins until it is False; requests keep their rows and blocks.
+PAUSE = Verb("pause", bool, NoneType, ENGINE, BETWEEN_STEPS_S, keeps=_pause, drops=_resume, is_first=True)
+
+# Adapters in host memory, by the numbers that users give them: reads one now; forgets one, once no request has it;
+# keeps one there and in its slot; names all. Answers: whether it was done.
+ADD_ADAPTER = Verb("add_adapter", AdapterSpec, bool, ENGINE, ADAPTER_S, any, keeps=_added)
+REMOVE_ADAPTER = Verb("remove_adapter", int, bool, ENGINE, ADAPTER_S, any, drops=_removed)
+PIN_ADAPTER = Verb("pin_adapter", int, bool, ENGINE, ADAPTER_S, any, keeps=_pin)
+LIST_ADAPTERS = Verb("list_adapters", NoneType, list[int], ENGINE, ADAPTER_S, _all_numbers)
+
+# Blocks of the KV cache there is memory for: what was told, or what the largest step leaves of what is allowed.
+KV_BLOCKS = Verb("kv_blocks", NoneType, int, EXECUTOR, START_S, min)
+
+# So many blocks.
+ALLOCATE_KV = Verb("allocate_kv", int, NoneType, EXECUTOR, START_S)
+
+# Compiles and captures what requests will need: nothing (none), what is needed most (lazy), or all (full).
+WARM_UP = Verb("warm_up", str, NoneType, EXECUTOR, START_S)
+
+# A piece of what `lazy` has left, some tens of milliseconds. Answer: whether there is more.
+WARM_UP_MORE = Verb("warm_up_more", NoneType, bool, EXECUTOR, QUEUED_S, any)
+
+# A forward of the dummy row, beside those of engines that share experts with this one.
+JOIN_ROUND = Verb("join_round", NoneType, NoneType, EXECUTOR, QUEUED_S)
+
+# Begins to read the adapter at a path, and returns at once; one that was begun is not begun again.
+PREPARE_ADAPTER = Verb("prepare_adapter", str, NoneType, EXECUTOR, QUEUED_S)
+
+# Of those begun, the ones that were read since the last call. Plans may name their digests from now on.
+_READ = list[AdapterOutcome]
+PREPARED_ADAPTERS = Verb("prepared_adapters", NoneType, _READ, EXECUTOR, QUEUED_S, _take_common, cumulative=True)
+
+# By its digest. No later plan puts it into a slot; where it lies in one, it stays there.
+FORGET_ADAPTER = Verb("forget_adapter", str, NoneType, EXECUTOR, QUEUED_S)
+
+# Every line above.
+CONTROL: ControlTable = {verb.name: verb for verb in list(globals().values()) if isinstance(verb, Verb)}

@@ -1,0 +1,47 @@
+"""What each feature puts into messages, as types: one line for each feature.
+
+A feature has two halves, one beside the scheduler and one beside the runner. What they say to each other travels in
+plans, mail and results under the feature's name; the codec reads it again by this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cadence.core.adapter import ADAPTERS, AdapterSpec
+from cadence.core.attachments import Attachment
+from cadence.core.contract.drafts import DRAFTS, DraftChanges
+from cadence.core.contract.token_masks import TokenMasks
+from cadence.core.grammar import GRAMMAR, GrammarSpec
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureTypes:
+    """None = nothing of the kind."""
+
+    attachment: type[Attachment] | None = None  # of a request
+    row: Any = None  # said of a row that begins
+    step: Any = None  # sent with a plan
+    mail: Any = None  # what rows of a step wait for
+    result: Any = None  # what comes back with a part of a step
+
+
+FEATURES: dict[str, FeatureTypes] = {
+    ADAPTERS: FeatureTypes(
+        attachment=AdapterSpec,
+        row=int,  # the slot of its adapter
+        step=list[tuple[int, str]],  # (slot, digest of what lies there from now on)
+    ),
+    DRAFTS: FeatureTypes(
+        row=int,  # most drafts of its first forwards
+        step=DraftChanges,
+    ),
+    GRAMMAR: FeatureTypes(
+        attachment=GrammarSpec,
+        row=bool,  # True
+        step=list[tuple[int, list[int]]],  # (row, tokens that must come next: its drafts, in place of any other)
+        mail=TokenMasks,
+        result=dict[int, list[int]],  # by row that waited: its drafts in the next forward
+    ),
+}

@@ -1,0 +1,1 @@
+"""Several engines of one front, or of several fronts, and which of them gets a request. Imports `supervise`."""

@@ -1,0 +1,274 @@
+"""Turns a prompt and parameters into a complete, checked `EngineRequest`, or raises one clear error."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from cadence.config.engine_config import ModelConfig
+from cadence.core.contract.request import EngineRequest, StopRule
+from cadence.core.errors import ContextLengthError, InvalidRequestError
+from cadence.core.grammar import NO_DEFAULTS, GrammarDefaults, GrammarSpec
+from cadence.core.lora_request import adapter_of
+from cadence.core.sampling_params import SamplingParams
+from cadence.core.shown import shown
+from cadence.engine.text.prompts import ParsedPrompt, parse_prompt
+from cadence.text.loop_share import LEAST
+from cadence.text.null_tokenizer import AnyTokenizer
+
+_MASK64 = (1 << 64) - 1
+_INT64 = 1 << 63
+THINKING = ("<think>", "</think>")
+
+
+@dataclass(frozen=True, slots=True)
+class InputLimits:
+    vocab_size: int
+    max_model_len: int
+    max_logprobs: int
+    seed: int
+    eos_token_ids: frozenset[int]
+    structured: GrammarDefaults = NO_DEFAULTS
+    adapters: bool = False  # requests may have one
+    num_engines: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        model: ModelConfig,
+        vocab_size: int,
+        tokenizer: AnyTokenizer,
+        structured: GrammarDefaults = NO_DEFAULTS,
+        adapters: bool = False,
+        num_engines: int = 1,
+    ) -> InputLimits:
+        """What the model's files and its tokenizer each call an end of text counts as one."""
+        eos = frozenset(model.hf.eos_token_ids) | tokenizer.eos_token_ids
+        return cls(
+            vocab_size=vocab_size,
+            max_model_len=model.max_model_len,
+            max_logprobs=model.max_logprobs,
+            seed=model.seed,
+            eos_token_ids=eos,
+            structured=structured,
+            adapters=adapters,
+            num_engines=num_engines,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessedInput:
+    request: EngineRequest
+    prompt_text: str | None
+
+
+def weight_of(params: SamplingParams) -> int:
+    """What checking and copying parameters takes: entries of their lists, and characters."""
+    lists = (params.allowed_token_ids, params.stop_token_ids, params.logit_bias)
+    texts = (*(params.bad_words or ()), *params.stop_strings)
+    if params.structured_outputs is not None:
+        texts = (*texts, params.structured_outputs.spec(NO_DEFAULTS).text)
+    return sum(len(entries or ()) for entries in lists) + sum(map(len, texts))
+
+
+def spelling_size(bad_words: list[str]) -> int:
+    """Characters that are tokenised for bad words, as a turn of an event loop counts them: each has two spellings."""
+    return sum(2 * max(len(word), LEAST) for word in bad_words)
+
+
+def checked_rank(rank: object, num_engines: int, name: str = "data_parallel_rank") -> int | None:
+    """name: where it was given"""
+    if rank is None:
+        return None
+    if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < num_engines:
+        allowed = f"an integer from 0 to {num_engines - 1}" if num_engines > 1 else "0: there is one engine"
+        raise InvalidRequestError(f"{name} must be {allowed}; got {shown(rank)}", name)
+    return rank
+
+
+class InputProcessor:
+    def __init__(self, limits: InputLimits, tokenizer: AnyTokenizer) -> None:
+        self._limits = limits
+        self._tokenizer = tokenizer
+        self._counter = itertools.count()
+        self._spelled: tuple[list[str], list[list[int]]] = ([], [])  # the last bad words, and their tokens
+
+    def process(
+        self,
+        request_id: str,
+        prompt: Any,
+        params: SamplingParams,
+        priority: int = 0,
+        cap_logprobs: bool = True,
+        lora_request: object = None,
+    ) -> ProcessedInput:
+        adapter = adapter_of(lora_request, self._limits.adapters)
+        parsed = parse_prompt(prompt)
+        if not isinstance(params, SamplingParams):
+            raise InvalidRequestError(f"sampling_params must be SamplingParams, not {type(params).__name__}")
+        limits = self._limits
+        if not -_INT64 <= priority < _INT64:
+            raise InvalidRequestError("priority must be an integer of 64 bits", "priority")
+        checks = (limits.vocab_size, limits.max_logprobs if cap_logprobs else -1, limits.max_model_len)
+        params.verify(*checks)
+        token_ids = self.token_ids(parsed)
+        sampling = params.clone()
+        sampling.logprobs = _at_most(limits.vocab_size, sampling.logprobs)
+        sampling.prompt_logprobs = _at_most(limits.vocab_size, sampling.prompt_logprobs)
+        sampling.bad_words_token_ids = self._bad_words(sampling)
+        sampling.thinking_token_ids = self._thinking(sampling)
+        grammar, sampling.structured_outputs = self._grammar(sampling), None
+        if sampling.bad_words_token_ids or sampling.thinking_token_ids:
+            sampling.verify(*checks)  # the engine repeats these checks when it reads the request, and must find nothing
+        self._check_choice(sampling)
+        request = EngineRequest(
+            request_id=request_id,
+            prompt_token_ids=token_ids,
+            params=sampling,
+            stop=self._stop_rule(sampling, len(token_ids)),
+            seed=self._seed(sampling),
+            arrival_time=time.monotonic(),
+            priority=priority,
+            cache_salt=parsed.cache_salt,
+            tenant=parsed.tenant,
+            data_parallel_rank=checked_rank(parsed.data_parallel_rank, limits.num_engines),
+            attachments=tuple(each for each in (grammar, adapter) if each is not None),
+            output_token_ids=parsed.output_token_ids,
+        )
+        return ProcessedInput(request, parsed.text)
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        return self._limits.eos_token_ids
+
+    def token_ids(self, parsed: ParsedPrompt) -> list[int]:
+        if parsed.token_ids is None:
+            token_ids = self._tokenizer.encode(parsed.text or "")
+        else:
+            self._check_length(len(parsed.token_ids))  # before they are looked at
+            token_ids = _integers(parsed.token_ids)
+        _check_range(token_ids, self._limits.vocab_size)
+        self._check_length(len(token_ids))
+        return token_ids
+
+    def _check_length(self, count: int) -> None:
+        if not count:
+            raise InvalidRequestError("the prompt is empty: it must hold at least one token", "prompt")
+        if count >= self._limits.max_model_len:
+            raise ContextLengthError(self._limits.max_model_len, count, 1)
+
+    def _stop_rule(self, params: SamplingParams, prompt_len: int) -> StopRule:
+        room = self._limits.max_model_len - prompt_len
+        if params.stop and not params.detokenize:
+            raise InvalidRequestError("stop strings need detokenize=True", "stop")
+        if params.stop:
+            self._tokenizer.require("stop and bad_words", "stop")
+        return StopRule(
+            eos_token_ids=frozenset() if params.ignore_eos else self._limits.eos_token_ids,
+            stop_token_ids=frozenset(params.stop_token_ids or ()),
+            min_tokens=params.min_tokens,
+            max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
+        )
+
+    def _seed(self, params: SamplingParams) -> int:
+        """The user's, or one derived from the engine's seed and the order of arrival."""
+        if params.seed is not None:
+            return params.seed & _MASK64
+        return _mix((self._limits.seed << 32) + next(self._counter))
+
+    def _check_choice(self, params: SamplingParams) -> None:
+        """A first token must be left to choose. Where none is left later, the request ends with an error then."""
+        if params.allowed_token_ids is None and not params.bad_words:
+            return
+        allowed: Iterable[int] = params.allowed_token_ids or range(self._limits.vocab_size)
+        barred = {word[0] for word in params.bad_words_token_ids or () if len(word) == 1}
+        if barred.issuperset(allowed):
+            raise InvalidRequestError("bad_words bar every token that could be chosen", "bad_words")
+        if params.min_tokens > 0:
+            barred |= set(params.stop_token_ids or ())
+            barred |= frozenset() if params.ignore_eos else self._limits.eos_token_ids
+            if barred.issuperset(allowed):
+                message = "min_tokens bars the tokens that end the output, and no other token could be chosen"
+                raise InvalidRequestError(message, "min_tokens")
+
+    def _thinking(self, params: SamplingParams) -> list[list[int]] | None:
+        """What begins and ends reasoning: as the request says, or as most models write it."""
+        if params.thinking_token_budget is None or params.thinking_token_ids is not None:
+            return params.thinking_token_ids
+        begin, end = map(self._tokenizer.single_token, THINKING)
+        if begin is None or end is None:
+            raise InvalidRequestError(
+                f"thinking_token_budget needs to know how this model marks its reasoning: {THINKING[0]} and "
+                f"{THINKING[1]} are no tokens of it; servers know by --reasoning-parser",
+                "thinking_token_budget",
+            )
+        return [[begin], [end]]
+
+    def _grammar(self, params: SamplingParams) -> GrammarSpec | None:
+        """What the output must be, with what the engine says of it."""
+        if params.structured_outputs is None:
+            return None
+        spec = params.structured_outputs.spec(self._limits.structured)
+        self._tokenizer.require("structured outputs", spec.source)
+        return spec
+
+    def _bad_words(self, params: SamplingParams) -> list[list[int]] | None:
+        """Each word as it is spelled at the start of a text and, where it differs, after a space. White space alone is
+        taken as it stands."""
+        if not params.bad_words:
+            return None
+        self._tokenizer.require("stop and bad_words", "stop")
+        known, sequences = self._spelled  # prompts of one request come one after the other, with the same words
+        if params.bad_words != known:
+            sequences = self._spell(params.bad_words)
+            self._spelled = (params.bad_words, sequences)
+        return sequences
+
+    def _spell(self, bad_words: list[str]) -> list[list[int]]:
+        tokenizer = self._tokenizer
+        sequences: list[list[int]] = []
+        for number, word in enumerate(bad_words):
+            bare = tokenizer.encode(word.lstrip() or word, add_special_tokens=False)
+            if not bare:
+                raise InvalidRequestError(f"bad_words[{number}] is no token of this model: {word[:40]!r}", "bad_words")
+            sequences.append(bare)
+            if word.isspace():
+                continue
+            spaced = tokenizer.encode(" " + word.lstrip(), add_special_tokens=False)
+            if spaced != bare and len(spaced) == len(bare):
+                sequences.append(spaced)
+        return sequences
+
+
+def _at_most(limit: int, value: int | None) -> int | None:
+    return None if value is None else min(value, limit)
+
+
+def _integers(token_ids: list[int]) -> list[int]:
+    try:
+        return list(map(operator.index, token_ids))
+    except TypeError:
+        raise InvalidRequestError("the token ids of the prompt must be integers", "prompt") from None
+
+
+def _check_range(token_ids: list[int], vocab_size: int) -> None:
+    if not token_ids or (min(token_ids) >= 0 and max(token_ids) < vocab_size):
+        return
+    index, token = next((i, t) for i, t in enumerate(token_ids) if not 0 <= t < vocab_size)
+    raise InvalidRequestError(
+        f"token {token if abs(token) < _INT64 else '…'} at position {index} of the prompt is out of range: "
+        f"the vocabulary has {vocab_size} tokens",
+        "prompt",
+    )
+
+
+def _mix(value: int) -> int:
+    """A 64-bit finaliser: neighbouring inputs give unrelated seeds."""
+    value = (value + 0x9E3779B97F4A7C15) & _MASK64
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return value ^ (value >> 31)

@@ -1,0 +1,240 @@
+"""One device with its model and its runner."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from cadence.config.engine_config import (
+    CacheConfig,
+    DeviceConfig,
+    EngineConfig,
+    LoadConfig,
+    ModelConfig,
+    SchedulerConfig,
+)
+from cadence.config.lora import NO_ADAPTERS, LoraConfig
+from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
+from cadence.core.adapter import AdapterOutcome
+from cadence.core.contract import control
+from cadence.core.contract.control import A, P, Verb
+from cadence.core.errors import ConfigError
+from cadence.core.kv_spec import plan_layout
+from cadence.core.sampling_params import SamplingParams
+from cadence.device.base import Device
+from cadence.device.dtypes import DTYPES
+from cadence.executor.worker.adapters import open_adapters
+from cadence.executor.worker.engine_share import NO_SHARE, EngineShare, NoShare
+from cadence.executor.worker.stage_facts import DraftFacts, share_facts
+from cadence.kernels.interface.collectives import ONE_RANK, Collectives
+from cadence.kernels.interface.links import ONE_STAGE, StageLinks
+from cadence.kernels.interface.ops import Ops
+from cadence.kernels.select import select_ops
+from cadence.models.interface.build import BuildContext
+from cadence.models.interface.stage import ALL_LAYERS, Stage
+from cadence.models.loader.load import load_model
+from cadence.models.loader.plausible import without_memory
+from cadence.models.stage import balanced_partition
+from cadence.runner.caches.storage import allocate_kv_cache
+from cadence.runner.features.setup import LoadedModels, build_parts
+from cadence.runner.limits import RunnerLimits
+from cadence.runner.profile import dummy_plan, largest_step
+from cadence.runner.runner import Runner
+from cadence.runner.warmup import WarmupPiece, warmup_pieces
+from cadence.speculate.choose import ProposerFactory, proposer_of
+from cadence.speculate.load import load_draft
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """The sections of an engine's configuration that concern the device half."""
+
+    model: ModelConfig
+    load: LoadConfig
+    cache: CacheConfig
+    scheduler: SchedulerConfig
+    device: DeviceConfig
+    speculative: SpeculativeConfig
+    lora: LoraConfig = NO_ADAPTERS
+
+    @classmethod
+    def of(cls, config: EngineConfig) -> WorkerConfig:
+        sections = (config.model, config.load, config.cache, config.scheduler, config.device, config.speculative)
+        return cls(*sections, config.lora)
+
+
+def _whole(
+    config: WorkerConfig, device: Device, ops: Ops, ranks: Collectives, share: EngineShare | NoShare
+) -> BuildContext:
+    """What all layers of the model would be built with here."""
+    model, memory = config.model, device.caps.total_memory
+    experts = ranks if config.load.whole_experts and ranks.size > 1 else share.engines
+    dtype, where = DTYPES[model.dtype], device.torch_device
+    return BuildContext(dtype, where, ops, model.max_model_len, memory, ranks, expert_ranks=experts)
+
+
+def _ops(config: WorkerConfig, device: Device) -> Ops:
+    asked, few_bits = config.device, config.load.quantization != "none"
+    return select_ops(device, asked.kernels, asked.deterministic, asked.cpu_isa, few_bits)
+
+
+def _stage(config: WorkerConfig, whole: BuildContext, links: StageLinks) -> Stage:
+    """Which layers are here. whole: what all of the model would be built with"""
+    if links.count == 1:
+        return ALL_LAYERS
+    model = without_memory(config.model.hf, whole)
+    partition = config.load.stage_layers or balanced_partition(model, links.count)
+    return Stage(links, partition, keeps_embedding=config.speculative.by_model)
+
+
+class Worker:
+    def __init__(
+        self,
+        device: Device,
+        config: WorkerConfig,
+        logits_processors: Sequence[Callable] = (),
+        new_proposer: ProposerFactory = proposer_of,
+        ranks: Collectives = ONE_RANK,
+        links: StageLinks = ONE_STAGE,
+        share: EngineShare | NoShare = NO_SHARE,
+    ) -> None:
+        """ranks: that share the layers of the model, this one among them. links: to the stages that have others. share:
+        of experts that other engines have some of"""
+        model_config, cache, scheduler, asked = config.model, config.cache, config.scheduler, config.device
+        self._cache = cache
+        self._max_tokens = scheduler.max_num_batched_tokens
+        self._device = device
+        self.queues_work = device.queues_work
+        ops = _ops(config, device)
+        whole, model_len = _whole(config, device, ops, ranks, share), model_config.max_model_len
+        stage = _stage(config, whole, links)
+        model = load_model(model_config, config.load, replace(whole, stage=stage))
+        all_layers = model if stage.is_all else without_memory(model_config.hf, whole, model_len)
+        drafts = config.speculative if links.is_last else NO_SPECULATION
+        draft = load_draft(drafts, model_config, config.load, replace(whole, expert_ranks=ONE_RANK), model)
+        facts = share_facts(links, DraftFacts(draft.kv_layers(), draft.aux_layers), device.torch_device)
+        self._lora = open_adapters(model, config.lora, device, whole, all_layers)
+        models = LoadedModels(model, draft, self._lora.store, links, facts.aux_layers, ranks)
+        self.vocab_size = model.vocab_size
+        layers = [*all_layers.kv_layers(), *facts.kv_layers]
+        own = [*model.own_layers, *(range(len(layers))[len(model.layers) :] if links.is_last else ())]
+        self.layout = plan_layout(layers, cache.block_size, cache.dtype).of_layers(own)
+        self._limits = RunnerLimits(
+            max_num_seqs=scheduler.max_num_seqs,
+            max_model_len=model_len,
+            max_num_tokens=self._max_tokens,
+            logprobs_mode=model_config.logprobs_mode,
+            graphs=asked.graphs,
+            burst_steps=scheduler.burst_steps if links.count == 1 else 1,  # recorded as one: stages take turns instead
+            speculative=config.speculative,
+        )
+        parts = build_parts(device, ops, models, self.layout, self._limits, logits_processors, new_proposer)
+        # Until the real cache exists there is the null block alone: enough for dummy plans.
+        self._runner = runner = Runner(parts)
+        self.step, self.post, self.result = runner.step, runner.post, runner.result
+        self.advance, self._share = share.around(runner.advance), share
+        self._allocate_kv(num_blocks=1)
+        self._loop = parts.loop
+        self._warmup: deque[WarmupPiece] = deque()  # what is left of it
+        share.meet()
+
+    @property
+    def num_queued(self) -> int:
+        """Parts that `result` has yet to give."""
+        return self._runner.num_queued
+
+    def check(self) -> None:
+        """Nothing here can go by itself, but for other engines."""
+        self._share.check()
+
+    def busy_seconds(self) -> list[float]:
+        return []
+
+    def call(self, verb: Verb[P, A], payload: P) -> A:
+        return self._HANDLERS[verb.name](self, payload)
+
+    def stop(self) -> None:
+        device = self._device
+        device.synchronize()
+        self._lora.close()
+        self._warmup.clear()  # its pieces hold the loop, and with it the model
+        del self.step, self.advance, self.post, self.result
+        del self._runner, self._loop, self._device, self._lora  # with them the model, the KV cache, graphs and threads
+        device.trim_memory()
+
+    def run_dummy(self, counts: list[int], sampling: SamplingParams, num_computed: int = 0) -> None:
+        limits = self._limits
+        sizes = limits.max_model_len, len(self.layout.groups)
+        plan = dummy_plan(limits.dummy_row, counts, *sizes, sampling, limits.width, num_computed)
+        self._runner.step(plan)
+        self.advance(plan.step_id, 0, 1)
+        self._runner.result()
+        self._runner.vacate(limits.dummy_row)
+        self._device.synchronize()
+
+    def _kv_blocks(self, _: None) -> int:
+        return self._kv_bytes() // self.layout.block_bytes
+
+    def _kv_bytes(self) -> int:
+        if self._cache.kv_cache_memory_bytes:
+            return self._cache.kv_cache_memory_bytes
+        used = self._lora.num_bytes + self._device.caps.total_memory - self._device.free_memory()
+        self._device.reset_peak_memory()
+        before = self._device.peak_memory()
+        limits = self._limits
+        counts = largest_step(self._max_tokens, limits.max_model_len, limits.max_num_seqs, limits.width)
+        self.run_dummy(counts, SamplingParams(temperature=1.0, top_p=0.9))
+        growth = self._device.peak_memory() - before
+        share = int(self._device.caps.total_memory * self._cache.gpu_memory_utilization) - used
+        left = share // self._device.num_sharers - growth
+        if left <= 0:
+            raise ConfigError(
+                f"gpu_memory_utilization={self._cache.gpu_memory_utilization} leaves no memory for the KV cache: "
+                f"the model and its largest step ({self._max_tokens} tokens) fill the share; raise it, or lower "
+                "max_num_batched_tokens",
+                field="gpu_memory_utilization",
+            )
+        return left
+
+    def _allocate_kv(self, num_blocks: int) -> None:
+        self._runner.use_caches(allocate_kv_cache(self.layout, num_blocks, self._device))
+
+    def _warm_up(self, level: str) -> None:
+        if level == "none":
+            return
+        pieces = warmup_pieces(self.run_dummy, self._loop, self._limits)
+        for piece in pieces:
+            if piece.urgent or level == "full":
+                piece.run()
+            else:
+                self._warmup.append(piece)
+
+    def _warm_up_more(self, _: None) -> bool:
+        if self._warmup:
+            self._warmup.popleft().run()
+        return bool(self._warmup)
+
+    def _join_round(self, _: None) -> None:
+        self.run_dummy([1], SamplingParams(temperature=0))
+
+    def _prepare_adapter(self, path: str) -> None:
+        self._lora.opened.prepare(path)
+
+    def _prepared_adapters(self, _: None) -> list[AdapterOutcome]:
+        return self._lora.opened.prepared()
+
+    def _forget_adapter(self, digest: str) -> None:
+        self._lora.opened.forget(digest)
+
+    _HANDLERS: ClassVar[Mapping[str, Callable[[Worker, Any], Any]]] = {
+        control.KV_BLOCKS.name: _kv_blocks,
+        control.ALLOCATE_KV.name: _allocate_kv,
+        control.WARM_UP.name: _warm_up,
+        control.WARM_UP_MORE.name: _warm_up_more,
+        control.JOIN_ROUND.name: _join_round,
+        control.PREPARE_ADAPTER.name: _prepare_adapter,
+        control.PREPARED_ADAPTERS.name: _prepared_adapters,
+        control.FORGET_ADAPTER.name: _forget_adapter,
+    }
