@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cadence.config.env import bare_environment
 from cadence.process.ended import how_ended
 
 KILL_S = 5.0  # for a killed process to be gone; one that the kernel holds on to is left alone
@@ -45,6 +46,11 @@ class Launch:
 
 def module_command(module: str) -> tuple[str, ...]:
     return sys.executable, "-m", module
+
+
+def sandboxed(module: str, name: str) -> Launch:
+    """For what may be slow, run out of memory or crash: it knows no secrets, and sets itself limits (`sandbox`)."""
+    return Launch(module_command(module), name, bare_environment(), own_session=True, is_silent=True)
 
 
 class Child:

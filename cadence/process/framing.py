@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from cadence.process.messages import MessageError
+
+if TYPE_CHECKING:
+    import asyncio  # processes that start need not load it
 
 HEADER = struct.Struct("<I")  # bytes that follow
 READ_BYTES = 1 << 18  # that are taken from a stream at once

@@ -70,7 +70,7 @@ class MessageSocket:
             self._lock.release()
 
     def read(self, timeout_s: float = math.inf) -> bytes:
-        """Takes no byte behind the message: who detaches the descriptor afterwards finds them there."""
+        """Takes no byte after the message: who detaches the descriptor afterwards finds them there."""
         ends = time.monotonic() + timeout_s
         while True:
             if (message := self._next()) is not None:

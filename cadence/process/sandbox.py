@@ -1,20 +1,10 @@
-"""Processes for what may be slow, run out of memory or crash: they know no secrets, write no files, and have limits."""
+"""Limits of a process for what may be slow, run out of memory or crash. It sets them itself."""
 
 from __future__ import annotations
 
 import os
 import resource
 from pathlib import Path
-
-from cadence.config.env import bare_environment
-from cadence.process.child import Launch, module_command
-
-
-def sandboxed(module: str, name: str) -> Launch:
-    return Launch(module_command(module), name, bare_environment(), own_session=True, is_silent=True)
-
-
-# In such a process
 
 
 def confine(niceness: int) -> None:

@@ -12,9 +12,8 @@ from collections.abc import Callable
 
 from cadence.core.errors import CadenceError
 from cadence.core.grammar import GrammarSpec
-from cadence.process.child import Child
+from cadence.process.child import Child, sandboxed
 from cadence.process.framing import packed_frame, receive
-from cadence.process.sandbox import sandboxed
 from cadence.structured.compile_jobs import (
     Compile,
     CompileRefused,

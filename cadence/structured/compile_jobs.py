@@ -39,7 +39,7 @@ class CompileResult(msgspec.Struct, frozen=True, tag=True):
 
 class CompileRefused(msgspec.Struct, frozen=True, tag=True):
     number: int
-    message: str  # goes behind the name of the field
+    message: str  # follows the name of the field
 
 
 ToCompiler = LoadVocabulary | Compile

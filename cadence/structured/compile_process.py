@@ -38,7 +38,7 @@ NICENESS = 5  # the engine goes first
 SLOW_NICENESS = 15  # of a job that is no longer quick, beside others
 QUICK_S = 1.0
 QUICK_AT_ONCE = 2
-GRACE_S = 1.0  # a child's own alarm, behind its parent's
+GRACE_S = 1.0  # a child's own alarm, after its parent's
 _PIPE_BYTES = 2**18
 
 

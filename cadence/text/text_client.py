@@ -6,9 +6,8 @@ import asyncio
 import signal
 
 from cadence.core.errors import BusyError, CadenceError, EngineDeadError
-from cadence.process.child import AsyncChild
+from cadence.process.child import AsyncChild, sandboxed
 from cadence.process.framing import packed_frame, read_frame
-from cadence.process.sandbox import sandboxed
 from cadence.text.text_jobs import Answer, Failed, FromProcess, Job, LoadTokenizer, Ready, from_process
 
 MAX_WAITING = 32  # jobs, with the one that runs
@@ -21,7 +20,7 @@ _OUT_OF_MEMORY = (-signal.SIGABRT, -signal.SIGSEGV)  # how native code ends when
 
 
 class JobError(CadenceError):
-    """A job was not done. The message goes behind the name of what was too much: "took more than 10 s"."""
+    """A job was not done. The message follows the name of what was too much: "took more than 10 s"."""
 
 
 class _DiedError(CadenceError):

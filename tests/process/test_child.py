@@ -28,12 +28,13 @@ while message := receive(wire):
 import time
 time.sleep(3600)
 """
-# A parent that starts the echo, waits until it answers, says its number and exits without a word to it.
+# A parent that starts the echo, waits until it answers, says its number and exits without a word to it. The echo has a
+# session of its own: else the system may wake a stopped process whose group is orphaned.
 PARENT = f"""
 import os, signal
 from cadence.process.child import Child, Launch
 from cadence.process.framing import framed, receive
-child = Child.start(Launch(({sys.executable!r}, "-c", {ECHO!r}), "echo"))
+child = Child.start(Launch(({sys.executable!r}, "-c", {ECHO!r}), "echo", own_session=True))
 child.wire.sendall(framed(b"hello"))
 assert receive(child.wire) == b"hello"
 STRIKE

@@ -52,14 +52,11 @@ class LocalRanks:
         self.commands = self._ring.writer()
         self._shared = SharedAreas.create(seats[0].mesh)
         self._ranks: list[LocalRank] = []
+        self.results: list[MessageReader] = []
 
     @property
     def pids(self) -> list[int]:
         return [rank.child.pid for rank in self._ranks]
-
-    @property
-    def results(self) -> list[MessageReader]:
-        return [rank.ring.reader() for rank in self._ranks]
 
     def busy_seconds(self) -> list[float]:
         return [rank.ring.busy_s for rank in self._ranks]
@@ -74,6 +71,7 @@ class LocalRanks:
                 ring.release()
                 raise
             self._ranks.append(LocalRank(child, os.pidfd_open(child.pid), ring))
+            self.results.append(ring.reader())
 
     def descriptors(self) -> list[int]:
         return [rank.pidfd for rank in self._ranks]

@@ -1,4 +1,4 @@
-"""How results leave a worker: at once where its device computes in its calls, behind the device's work where that is
+"""How results leave a worker: at once where its device computes in its calls, after the device's work where that is
 queued, so that the next message is carried out meanwhile."""
 
 from __future__ import annotations
