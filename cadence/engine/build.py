@@ -25,10 +25,10 @@ from cadence.engine.source import check_vocabulary, find_source
 from cadence.engine.text.input_processor import InputLimits
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
 from cadence.scheduler.budget import RunLimits, TokenBudget
-from cadence.scheduler.draft_policy import DraftPolicy
 from cadence.scheduler.feature import HostFeature
 from cadence.scheduler.features.adapters.slots import AdapterSlots
 from cadence.scheduler.features.drafts.feature import HostDrafts
+from cadence.scheduler.features.drafts.policy import DraftPolicy
 from cadence.scheduler.features.grammar.feature import GrammarOutputs
 from cadence.scheduler.features.host_bound import HostBound
 from cadence.scheduler.kv.sizing import max_len_that_fits
