@@ -112,7 +112,7 @@ class EngineCore:
         return updates
 
     def take_tokens(self) -> TokenUpdates:
-        """Tokens of requests that go on, by number, of the steps before: for callers that ask behind every `step`. They
+        """Tokens of requests that go on, by number, of the steps before: for callers that ask after every `step`. They
         come before what updates say of the same requests."""
         return self._scheduler.take_tokens()
 

@@ -33,7 +33,7 @@ class RowTable:
         self.last_step_np = column()  # [rows] id of the last step naming the row
         self.needs_host_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] the host has a say between two forwards
         self.waits_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] its tokens are chosen when mail is there
-        self.streams_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] somebody reads its tokens as they come
+        self.streams_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] a client reads its tokens as they come
         self.requests: dict[int, RequestState] = {}  # by row
         self._free = list(range(num_rows - 1, -1, -1))
 

@@ -107,7 +107,7 @@ class Scheduler:
         return updates
 
     def fills_step(self) -> bool:
-        """Whether the next step would be full, whoever else may come. By priority, the most urgent one may."""
+        """Whether waiting prompts fill the next step, so that no new request can join it. By priority, one can."""
         return not self._by_priority and self._waiting.num_prompt_tokens >= self._max_step_tokens
 
     def schedule(self) -> StepPlan:

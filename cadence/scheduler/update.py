@@ -101,7 +101,7 @@ class Reconciler:
         news[row].prompt_logprobs = (part,)
 
     def _confirm(self, step: StepInFlight) -> None:
-        """The tokens of these forwards are computed: blocks they filled can be shared, blocks behind a window freed."""
+        """The tokens of these forwards are computed: blocks they filled can be shared, blocks before a window freed."""
         rows, kv, plan = self._rows, self._kv, step.plan
         rows_np, confirmed_np = step.returning_np, rows.known_np[step.returning_np] - 1  # all but the newest token
         if step.num_returned == 0 and len(rows_np) < len(plan.rows_np):

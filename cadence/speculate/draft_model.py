@@ -26,7 +26,7 @@ NO_STATES = StatesOfToken(0, 0, torch.float32)
 
 @dataclass(frozen=True, slots=True)
 class DraftModel:
-    """Its attention layers are numbered behind the target's: `plan_layout(target.kv_layers() + drafter.kv_layers())`.
+    """Its attention layers are numbered after the target's: `plan_layout(target.kv_layers() + drafter.kv_layers())`.
     Layers of one window share block tables: the drafter's keys of a position lie in the block that holds the target's.
     """
 

@@ -22,7 +22,7 @@ class WaitingPositions(RequestTable, Protocol):
     room: int  # most positions of a row
 
     def begin(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> tuple[BatchLayout, int]:
-        """So many forwards are about to be queued, behind which tokens of the layout's first rows wait, one of each ->
+        """So many forwards are about to be queued, after which tokens of the layout's first rows wait, one of each ->
         what the drafter has to compute at once; and how many forwards there is room for, these included"""
         ...
 
@@ -31,7 +31,7 @@ class WaitingPositions(RequestTable, Protocol):
         ...
 
     def keep(self, ops: Ops, batch: StepBatch, states: States) -> None:
-        """Behind a forward: what is needed of the batch's leading rows of one token, which wait. It may be recorded."""
+        """After a forward: what is needed of the batch's leading rows of one token, which wait. It may be recorded."""
         ...
 
     def kept(self, ops: Ops, batch: StepBatch) -> States:
@@ -79,7 +79,7 @@ class KeptStateRows:
         self._count_np[row] = 0
 
     def remove(self, row: int) -> None:
-        """Nobody will ask for what waits."""
+        """What waits will not be asked for."""
 
     def flush(self) -> None:
         """The device alone writes states."""
