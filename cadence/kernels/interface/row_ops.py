@@ -116,7 +116,7 @@ class DraftState:
 class DraftBatch:
     """R rows whose target has just computed; after the S with a line, tokens are drafted one after another."""
 
-    first: StepBatch  # of draft 0: what the drafter lacks of each row. One line at most of a row, after its last token
+    first: StepBatch  # of draft 0: what the proposer lacks of each row. One line at most of a row, after its last token
     next: StepBatch  # of the others: one token of each row with a line. Its line_rows and line_lengths are those above
 
 
@@ -167,7 +167,7 @@ class RowOps(Protocol):
         ...
 
     def begin_drafts(self, state: RowState, drafter: DraftState, batch: DraftBatch) -> None:
-        """After `commit`: fills in, in batch.first, what the drafter computes of each row: what it lacks of what the
+        """After `commit`: fills in, in batch.first, what the proposer computes of each row: what it lacks of what the
         target has computed, and, of a row with a line and `ahead` 0, the newest token; as far as the run has room. The
         rest is padding, and so is all of a row that is quiet or too long for it. line_lengths are positions of the
         tokens to be drafted, batch.next.seq_lens what their queries see."""
@@ -177,7 +177,7 @@ class RowOps(Protocol):
         self, state: RowState, drafter: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool
     ) -> None:
         """Draft number `draft` of every row with a line is what was chosen: tokens [S] int32 and peaks [S] float32, not
-        finite where there was none. A row takes it if it has all before it, the drafter has kept up, it may have so
+        finite where there was none. A row takes it if it has all before it, the proposer has kept up, it may have so
         many, and there is room for one token more after it. If it is not the last, batch.next becomes what computes
         it; padding of rows that did not take it."""
         ...

@@ -1,4 +1,4 @@
-"""Drafts by a model: after each forward of the target, what the drafter lacks of the rows, and then token after token.
+"""Drafts by a model: after each forward of the target, what the proposer lacks of the rows, and then token after token.
 One loop for smaller models and for heads, on every device."""
 
 from __future__ import annotations
