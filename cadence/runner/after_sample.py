@@ -1,4 +1,4 @@
-"""The hook after the sample: what may be proposed to follow the tokens of a forward."""
+"""The hook after the sample: where a proposer drafts what follows the tokens of a forward."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class AfterSample(Protocol):
 
 
 class NothingAfter:
-    """Nothing is proposed, or another stage does it. What that one begins with may be made here."""
+    """Nothing is proposed, or another stage proposes. The states that it begins with may be made here."""
 
     by_model = False
 

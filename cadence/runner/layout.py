@@ -1,4 +1,4 @@
-"""What the host says of a forward: which rows compute how many tokens, and after which of them one is chosen."""
+"""The host's description of a forward: which rows compute how many tokens, and after which of them one is sampled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forwards that were queued: their results travel to the host after the device's work."""
+"""Forwards that were queued, and their results, which are copied to the host after the device's work."""
 
 from __future__ import annotations
 

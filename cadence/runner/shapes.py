@@ -1,4 +1,4 @@
-"""In which shape a forward runs: as it is, or padded to one that was recorded."""
+"""The shape in which a forward runs: its own, or padded to one that was recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step gives to the running requests: the tokens they lack, as far as budget and blocks go."""
+"""Gives running requests the tokens they lack, as far as the step's budget and blocks go."""
 
 from __future__ import annotations
 
