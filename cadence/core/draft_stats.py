@@ -1,4 +1,4 @@
-"""What became of drafts: how many were verified, how many were kept, position by position."""
+"""Counts of drafts: how many were verified, how many were kept, position by position."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Run = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class DraftStats:
-    """Sums over forwards. Entry i of the tuples counts the drafts that stood i places behind a row's newest token."""
+    """Sums over forwards. Entry i of the tuples counts the drafts that stood i places after a row's newest token."""
 
     num_forwards: int = 0  # that verified drafts; of several rows each counts
     drafted_by_position: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""Requests with an adapter, until it was read. They hold up nobody: others run meanwhile. And calls about adapters."""
+"""Requests with an adapter, until it was read. Others run meanwhile. And calls about adapters."""
 
 from __future__ import annotations
 

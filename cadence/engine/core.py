@@ -67,8 +67,8 @@ class EngineCore:
         self._outbox.extend(self._scheduler.abort(request_ids, reason))
 
     def call(self, verb: Verb[P, A], payload: P) -> Future[A]:
-        """Carries out a verb, here or on the ranks. An answer that takes longer comes in a `step` or in `prepare`. What
-        is raised here, and is not in the answer, is the end of the engine."""
+        """Carries out a verb, here or on the ranks. An answer that takes longer comes in a `step` or in `prepare`. An
+        error that is raised here, and is not in the answer, ends the engine."""
         self._check_alive()
         handler: Handler = partial(self._executor.call, verb)
         if verb.at is Where.ENGINE:
@@ -112,8 +112,8 @@ class EngineCore:
         return updates
 
     def take_tokens(self) -> TokenUpdates:
-        """Tokens of requests that go on, by number, of the steps before: for callers that ask behind every `step`. They
-        come before what updates say of the same requests."""
+        """Tokens of requests that go on, by number, from the steps so far: for callers that ask after every `step`.
+        They come before what updates say of the same requests."""
         return self._scheduler.take_tokens()
 
     def _take_prepared(self) -> None:
@@ -132,7 +132,7 @@ class EngineCore:
 
     @property
     def _is_full(self) -> bool:
-        """No step may be launched before one has returned: so many are in flight, or the newest waits for mail."""
+        """No step may be launched before one has returned: `depth` are in flight, or the newest waits for mail."""
         steps = self._in_flight
         return len(steps) >= self._depth or bool(steps and steps[-1].awaits_mail)
 
@@ -166,8 +166,8 @@ class EngineCore:
         step.awaits_mail = False
 
     def _take_in(self, step: StepInFlight) -> None:
-        """One part of the oldest step, unless it ends here: a burst that something came up for is cut before more of it
-        is computed."""
+        """One part of the oldest step, unless it ends here: a burst is cut before more of it is computed, where
+        something else has become more urgent."""
         if step.is_idle:
             if self._cut_if_wanted(step):
                 return
@@ -211,7 +211,7 @@ class EngineCore:
         return bool(self._outbox) or bool(self._intake) or computes
 
     def check(self) -> None:
-        """Raises where the device half is gone; steps say so by themselves."""
+        """Raises if the device half is gone; steps raise by themselves."""
         self._executor.check()
 
     def _reset_prefix_cache(self, reset_running_requests: bool) -> bool:

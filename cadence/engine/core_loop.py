@@ -77,7 +77,7 @@ class CoreLoop:
         return self._core.has_unfinished() or self._rounds.is_called
 
     def _take_part(self) -> None:
-        """A step, and where it computes nothing while others wait for this engine, one of the dummy row."""
+        """A step; where it computes nothing while other engines wait for this one, a step of the dummy row."""
         rounds_before = self._rounds.done
         if self._core.has_unfinished():
             self._step()
@@ -96,7 +96,7 @@ class CoreLoop:
         self._running = self._running and not commands.stop
 
     def _add(self, front: int, added: AddRequest) -> list[RequestUpdate]:
-        """What cannot be decoded or scheduled fails alone. -> its end, if it came to that"""
+        """A request that cannot be decoded or scheduled fails alone. -> its end, if it failed"""
         try:
             self._core.add(self._fronts.taken(front, decode_request(added.payload)))
         except EngineDeadError:

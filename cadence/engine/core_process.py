@@ -123,7 +123,7 @@ def main(
         core, info = _built(told, build)
         fronts.ready(info)
         CoreLoop(core, fronts, clock, told.rounds, table).run()
-        core.close()  # ranks on other machines hear that this is the end, and no death
+        core.close()  # ranks on other machines learn that this is an orderly end
     except (EOFError, BrokenPipeError, ConnectionResetError):
         os._exit(PARENT_GONE)  # no clean-up
     except Exception as error:

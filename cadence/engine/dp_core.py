@@ -63,7 +63,7 @@ class DpCore:
             return updates
         arrived = self._arrived.get()
         if isinstance(arrived, EngineDeadError):
-            self._arrived.put(arrived)  # for whoever asks again
+            self._arrived.put(arrived)  # for the next caller
             raise EngineDeadError(str(arrived))
         news = [update for update in arrived if update.request_id in self._open]
         self._open -= {update.request_id for update in news if update.finish_reason is not None}

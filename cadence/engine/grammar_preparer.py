@@ -1,4 +1,4 @@
-"""Requests whose output has a grammar, until it is compiled. They hold up nobody: others run meanwhile."""
+"""Requests whose output has a grammar, until it is compiled. Others run meanwhile."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class GrammarPreparer:
 
 
 def _matcher(grammar: Grammar, request: EngineRequest) -> Matcher:
-    """Behind the tokens that the request has from an engine that died."""
+    """After the tokens that the request has from an engine that died."""
     matcher = grammar.matcher()
     for token in request.output_token_ids:
         matcher.accept(token)

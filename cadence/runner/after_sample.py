@@ -1,4 +1,4 @@
-"""The hook after the sample: what may be proposed to follow the tokens of a forward."""
+"""The hook after the sample: where a proposer drafts what follows the tokens of a forward."""
 
 from __future__ import annotations
 
@@ -42,29 +42,29 @@ class AfterSample(Protocol):
     """At most one feature has it."""
 
     begins_with: BeginsWith
-    by_model: bool  # behind a forward a model makes the plan's most drafts for all rows
+    by_model: bool  # after a forward a model makes the plan's most drafts for all rows
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
         """Of all layers, the target's and others."""
         ...
 
     def name(self, layout: BatchLayout, shape: StepShape) -> int:
-        """What is in the layout is what the next forwards of this shape compute, and drafts behind: once, or again and
+        """What is in the layout is what the next forwards of this shape compute, and draft for: once, or again and
         again -> how many there may be before it is named again, at least those of the shape"""
         ...
 
     def repeated(self, layout: BatchLayout, depth: int, num_forwards: int) -> None:
-        """So many forwards more than its shape has were made of a layout that was named, with `depth` drafts behind
+        """So many forwards more than its shape has were made of a layout that was named, with `depth` drafts after
         each."""
         ...
 
     def propose(self, state: RowState, batch: StepBatch, states: States) -> None:
-        """Behind the commit of the batch that was named. It may be recorded, with the shape that was named."""
+        """After the commit of the batch that was named. It may be recorded, with the shape that was named."""
         ...
 
 
 class NothingAfter:
-    """Nothing is proposed, or another stage does it. What that one begins with may be made here."""
+    """Nothing is proposed, or another stage proposes. The states that it begins with may be made here."""
 
     by_model = False
 

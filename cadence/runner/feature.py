@@ -1,4 +1,4 @@
-"""The half of a feature on the device, as the runner and its loop over forwards know it. They name none."""
+"""The device half of a feature, as the runner and the step loop know it. They name no feature."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Reporter(Protocol):
 
 
 class DeviceFeature:
-    """Does what the host's half of it sends. Methods do nothing by default."""
+    """Carries out what its host half sends. Methods do nothing by default."""
 
     name: str  # as `core/contract/features.py` has it
     tables: Sequence[RequestTable] = ()  # told of rows that begin and end
@@ -56,7 +56,7 @@ class DeviceFeature:
     reporters: Sequence[Reporter] = ()
 
     def rows_of(self, payload: Any) -> Sequence[int]:
-        """Running rows that `apply` writes: what forwards before have brought them must be here."""
+        """Running rows that `apply` writes: the results of earlier forwards must be here for them."""
         return ()
 
     def apply(self, payload: Any) -> None:

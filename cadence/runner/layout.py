@@ -1,4 +1,4 @@
-"""What the host says of a forward: which rows compute how many tokens, and behind which of them one is chosen."""
+"""The host's description of a forward: which rows compute how many tokens, and after which of them one is sampled."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BatchLayout:
         return _layout(plan.rows_np, plan.num_tokens_np, plan.num_samples_np, plan.num_computed_np)
 
     def following(self, width: int, waiting: Sequence[int] = ()) -> BatchLayout:
-        """Of the forwards after it: each row with lines computes the token it has just got, and drafts behind it, but
+        """Of the forwards after it: each row with lines computes the token it has just got, and drafts after it, but
         for those that wait."""
         rows_np = self.sampling_np
         if waiting:
@@ -85,13 +85,13 @@ class BatchLayout:
             first = end
 
     def evened(self, num_rows: int, run: int, padding: int) -> BatchLayout:
-        """Without lines, with runs of `run` tokens, and so many rows: behind its own, the row `padding`."""
+        """Without lines, with runs of `run` tokens, and so many rows: after its own, the row `padding`."""
         rows_np = np.full(num_rows, padding, dtype=np.int32)
         rows_np[: self.num_rows] = self.rows_np
         return keys_layout(rows_np, np.full(num_rows, run, dtype=np.int32))
 
     def of_model(self) -> BatchLayout:
-        """What a model computes to draft behind these tokens: a row that decodes lacks its newest token, and the one
+        """What a model computes to draft after these tokens: a row that decodes lacks its newest token, and the one
         before it if all drafts were kept; of prompts it computes the same, and the newest token."""
         counts_np, has_line_np = np.diff(self.query_start_np), self._has_line_np
         counts_np = np.where(counts_np == np.diff(self.line_start_np), MODEL_RUN, counts_np + has_line_np)
@@ -136,7 +136,7 @@ class BatchLayout:
 
     @property
     def is_decode(self) -> bool:
-        """There is a line behind every token."""
+        """There is a line after every token."""
         return self.num_tokens == self.num_lines
 
     @property
@@ -151,7 +151,7 @@ class BatchLayout:
         return self.sampling_np if self.width == 1 else np.repeat(self.sampling_np, self.line_counts_np)
 
     def by_row(self, lines_np: IntArray, empty: int, width: int) -> IntArray:
-        """What belongs to each line [m, L] -> to each row with lines [m, S, width], `empty` behind its last."""
+        """What belongs to each line [m, L] -> to each row with lines [m, S, width], `empty` after its last."""
         shape = (len(lines_np), len(self.sampling_np), width)
         if len(self.sampling_np) * width == self.num_lines:
             return lines_np.reshape(shape)
@@ -176,7 +176,7 @@ def _layout(rows_np: IntArray, counts_np: IntArray, lines_np: IntArray, computed
 
 
 def decode_layout(rows_np: IntArray, width: int) -> BatchLayout:
-    """Every row computes `width` tokens, with a line behind each."""
+    """Every row computes `width` tokens, with a line after each."""
     count = len(rows_np)
     start_np = np.arange(0, (count + 1) * width, width, dtype=np.int32)
     counts_np = np.full(count, width, dtype=np.int32)
@@ -186,7 +186,7 @@ def decode_layout(rows_np: IntArray, width: int) -> BatchLayout:
 
 
 def keys_layout(rows_np: IntArray, counts_np: IntArray) -> BatchLayout:
-    """Rows compute so many tokens, with no line behind any."""
+    """Rows compute so many tokens, with no line after any."""
     none_np = np.zeros(len(rows_np), dtype=np.int32)
     return _layout(rows_np, counts_np, none_np, none_np)
 

@@ -1,4 +1,4 @@
-"""Forwards that were queued: their results travel to the host behind the device's work."""
+"""Forwards that were queued, and their results, which are copied to the host after the device's work."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _failed(
     rows: list[int], lines_np: IntArray, failures: Mapping[int, Failure]
 ) -> tuple[IntArray, dict[int, Failure]]:
     """rows and lines [L]; failures by line -> lines without what their rows got from the first failure on, and the
-    failures by row. What failed where a row never came, failed nobody."""
+    failures by row. What failed where a row never came, fails no request."""
     came_to = [line for line in sorted(failures) if lines_np[line] >= 0 or lines_np[line] == FAILED]
     if not came_to:
         return lines_np, {}

@@ -29,7 +29,7 @@ def dummy_plan(
     width: int = 1,
     num_computed: int = 0,
 ) -> StepPlan:
-    """Sequences of so many new tokens each, all of which sample, behind the last `width` if they have so many.
+    """Sequences of so many new tokens each, all of which sample, after the last `width` if they have so many.
     num_computed: tokens before them
 
     Every sequence is the dummy row, whose block table names only the null block.

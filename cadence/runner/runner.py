@@ -133,7 +133,7 @@ class Forwards:
         self._computed, self._asked = self._loop.compute(self._first, self._hooks, self._depth), count
 
     def go_on(self) -> Iterator[Part]:
-        """Queues what was asked for, behind what `compute` has queued."""
+        """Queues what was asked for, after what `compute` has queued."""
         yield self._loop.choose(self._computed, self._waiting)
         self._computed = Computed(self._first)  # its tensors are used up
         yield from self._launch_following(1, self._asked)

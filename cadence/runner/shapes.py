@@ -1,4 +1,4 @@
-"""In which shape a forward runs: as it is, or padded to one that was recorded."""
+"""The shape in which a forward runs: its own, or padded to one that was recorded."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class StepShape:
     max_query_len: int
     until: Until
     num_forwards: int = 1
-    depth: int = 0  # drafts that a model makes behind each forward
+    depth: int = 0  # drafts that a model makes after each forward
     recorded: bool = False  # kept when it is first met
     inputs: tuple[str, ...] = ()  # features by whose input hooks some row gets more than tokens
 
     @property
     def is_decode(self) -> bool:
-        """There is a line behind every token."""
+        """There is a line after every token."""
         return self.until > Until.HIDDEN and self.num_tokens == self.num_lines
 
     def with_rows(self, num_rows: int) -> StepShape:
@@ -107,8 +107,8 @@ class Shapes(Protocol):
     pads: bool  # where not, a run has room for no more drafts than there are
 
     def shape(self, layout: BatchLayout, until: Until, most_forwards: int, depth: int = 0) -> StepShape:
-        """To run a layout in, up to `most_forwards` times where there is a line behind every token. The shape may end
-        before `until`: what is left is done as it is. depth: drafts that a model makes behind each forward"""
+        """To run a layout in, up to `most_forwards` times where there is a line after every token. The shape may end
+        before `until`: what is left is done as it is. depth: drafts that a model makes after each forward"""
         ...
 
     def keys_shape(self, layout: BatchLayout, run: int) -> StepShape:

@@ -65,7 +65,7 @@ class Unheard:
 
 
 class StageLoop(StepLoop):
-    """Rows are here as the last stage has them, but for tokens that nobody has needed yet."""
+    """Rows are here as the last stage has them, but for tokens that were not needed yet."""
 
     def __init__(self, parts: LoopParts, links: StageLinks) -> None:
         super().__init__(parts)

@@ -161,8 +161,8 @@ class StepLoop:
     def launch(
         self, layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook], depth: int, count: ForwardCount = ONE
     ) -> Part:
-        """Queues one or more forwards, several only where there is a line behind every token. draws: the rows want
-        tokens and nothing else. depth: drafts that rows may have behind each."""
+        """Queues one or more forwards, several only where there is a line after every token. draws: the rows want
+        tokens and nothing else. depth: drafts that rows may have after each."""
         until = until_of(layout, draws, hooks)
         if until is Until.TOKENS and layout.is_decode:
             return self._drawn(layout, depth, count)
@@ -288,7 +288,7 @@ class StepLoop:
         return shape, self._name(layout, shape, depth)
 
     def _name(self, layout: BatchLayout, shape: StepShape, depth: int) -> int:
-        """What is drafted behind a shape that ends before its tokens, is drafted as it is -> forwards that may follow
+        """Drafts after a shape that ends before its tokens are made without a recording -> forwards that may follow
         before it is named again"""
         self._buffers.name(layout, shape, () if shape.recorded else layout.long_runs())
         drafted = shape if shape.until is Until.TOKENS else shape_of(layout, Until.TOKENS, self._depth(depth))
@@ -354,7 +354,7 @@ def until_of(layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook]) -> U
 
 
 def _wanted(batch: StepBatch, shape: StepShape, counted: torch.Tensor) -> Wanted:
-    """Whose hidden states go on behind the last keys: those of the lines, unless a shape ends with all.
+    """Whose hidden states go on after the last keys: those of the lines, unless a shape ends with all.
 
     counted [lines + 1 or more] int32: 0, 1, 2, …
     """

@@ -1,4 +1,4 @@
-"""What users will meet, met before them: kernels compiled and forwards recorded on the dummy row, piece by piece."""
+"""Warm-up before users come: kernels are compiled and forwards recorded on the dummy row, piece by piece."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from cadence.core.failure import Failure
 @dataclass(frozen=True, slots=True)
 class SampleContext:
     """One line for each token to be chosen in this step; line i of the logits belongs to row rows[i]. Lines of one row
-    stand one behind the other, and what comes before a line in its row is in the token table, drafts included."""
+    stand one after the other, and what comes before a line in its row is in the token table, drafts included."""
 
     rows: torch.Tensor  # [S] int64
     rows_np: np.ndarray  # [S] int32, the same on the host

@@ -6,7 +6,7 @@ they saw, so they see what has become of a request and never a draft: no drafts 
 
 Device processors carry the attribute `on_device = True` and see all lines that use them at once, as tensors:
 f(tokens, lengths, prompt_lens, logits), returning logits [n, V]. Line i has the tokens tokens[i, :lengths[i]], of which
-the first prompt_lens[i] are its prompt. They must not read tensors on the host; then nobody waits.
+the first prompt_lens[i] are its prompt. They must not read tensors on the host; then nothing waits.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class HostProcessors:
 
     def apply(self, logits: torch.Tensor, ctx: SampleContext) -> torch.Tensor:
         lengths, prompt_lens = ctx.lengths.tolist(), ctx.prompt_lens.tolist()
-        first_np = np.diff(ctx.rows_np, prepend=-1) != 0  # lines of a row behind its first are padding
+        first_np = np.diff(ctx.rows_np, prepend=-1) != 0  # lines of a row after its first are padding
         for line in np.flatnonzero(self._used_np[ctx.rows_np] & first_np).tolist():
             row = int(ctx.rows_np[line])
             tokens = ctx.tokens[row, : lengths[line]].tolist()
@@ -161,7 +161,7 @@ class DeviceProcessors:
         logits: torch.Tensor,
         ctx: SampleContext,
     ) -> torch.Tensor:
-        """Line by line: no request fails with another, and none before it comes to a line behind a draft."""
+        """Line by line: no request fails with another, and none before it comes to a line after a draft."""
         for line in np.flatnonzero(lines_np).tolist():
             only_np = np.zeros_like(lines_np)
             only_np[line] = True

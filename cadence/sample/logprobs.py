@@ -20,7 +20,7 @@ NONE = -2  # the count of a row that wants no logprobs; -1 = the whole vocabular
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """n positions with their own token in column 0 and the k most likely ones behind it."""
+    """n positions with their own token in column 0 and the k most likely ones after it."""
 
     token_ids: torch.Tensor  # [n, 1 + k] int32
     values: torch.Tensor  # [n, 1 + k] float32

@@ -43,7 +43,7 @@ class MaskedRows:
         self._mail = mail
 
     def apply(self, logits: torch.Tensor, ctx: SampleContext) -> torch.Tensor:
-        """In place. The first line of a row has its first mask, and so on; lines behind its last are padding."""
+        """In place. The first line of a row has its first mask, and so on; lines after its last are padding."""
         mail, self._mail = self._mail, _NO_MAIL
         index_np = self._mask_of_line(ctx.rows_np, mail.rows_np)
         masks = self._device.upload(mail.words_np)
@@ -62,7 +62,7 @@ class MaskedRows:
 
 
 def _places(rows_np: np.ndarray) -> np.ndarray:
-    """[L] of which each one's equals stand one behind the other -> how many stand before it"""
+    """[L] of which each one's equals stand one after the other -> how many stand before it"""
     here_np = np.arange(len(rows_np))
     starts_np = np.where(np.diff(rows_np, prepend=-1) != 0, here_np, 0)
     places_np: np.ndarray = here_np - np.maximum.accumulate(starts_np)

@@ -16,7 +16,7 @@ from cadence.sample.prompt_slice import PromptSlice
 _MAX_POSITIONS = 256  # positions whose logits exist at once, ...
 _LOGITS_BYTES = {"cpu": 1 << 24, "cuda": 1 << 27}  # ... within so many bytes in float32
 
-LogitsFn = Callable[[torch.Tensor], torch.Tensor]  # tokens [n] int64 of a step -> logits [n, V] float32 behind each
+LogitsFn = Callable[[torch.Tensor], torch.Tensor]  # tokens [n] int64 of a step -> logits [n, V] float32 after each
 
 
 @dataclass(frozen=True, slots=True)

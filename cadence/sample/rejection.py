@@ -1,6 +1,6 @@
 """Rejection sampling: a draft is chosen as often as its probability allows, so that more drafts are kept.
 
-At a line of a random row where a draft d stands that was drawn from q, and where the target's distribution is p (behind
+At a line of a random row where a draft d stands that was drawn from q, and where the target's distribution is p (after
 temperature, penalties, filters and all), d is chosen with probability min(1, p(d) / q(d)), else a token from
 max(p - q, 0), scaled to 1: never d. Whatever q is, the choice is distributed as p. A draft is kept while it is what was
 chosen in its place, as always. Lines without a draft, and greedy rows, choose as always.
@@ -99,8 +99,8 @@ class RejectionSampler:
     def _find_drafts(
         self, rows: torch.Tensor, lengths: torch.Tensor, random: torch.Tensor
     ) -> tuple[torch.Tensor, DraftedLines]:
-        """[S] bool: at which lines of random rows a draft stands. Drafts begin behind the newest token, and the last
-        one may stand behind the last line: it then counts for what is chosen there, and is not kept."""
+        """[S] bool: at which lines of random rows a draft stands. Drafts begin after the newest token, and the last
+        one may stand after the last line: it then counts for what is chosen there, and is not kept."""
         number = lengths - self._state.num_computed[rows] - 1
         drafted = random & (number >= 0) & (number < self._state.num_drafts[rows])
         at = lengths.clamp(max=self._state.tokens.shape[1] - 1)

@@ -35,7 +35,7 @@ class TokenSampler(Protocol):
     def draw_draft(
         self, logits: torch.Tensor, rows: torch.Tensor, lengths: torch.Tensor, draft: int, ids: torch.Tensor = NO_IDS
     ) -> Choice:
-        """Draft number `draft` of each row [S], from a drafter's logits [S, columns], for positions lengths [S].
+        """Draft number `draft` of each row [S], from a proposer's logits [S, columns], for positions lengths [S].
 
         ids [columns] int32: the token id of each column, where it is not the column's number.
         """

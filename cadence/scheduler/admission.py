@@ -1,4 +1,4 @@
-"""From the waiting queue to a row: prefix cache, budget, blocks, and what features have to say."""
+"""From the waiting queue to a row: prefix cache, budget, blocks, and what features decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step gives to the running requests: the tokens they lack, as far as budget and blocks go."""
+"""Gives running requests the tokens they lack, as far as the step's budget and blocks go."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Advance:
         self._widening, self._following = with_own(features, "widen"), with_own(features, "booked")
 
     def run(self, draft: PlanDraft, waiting: bool) -> PromptRoom:
-        """Fills the draft; returns what room is left for prompts. waiting: somebody may want it."""
+        """Fills the draft; returns what room is left for prompts. waiting: a request may want it."""
         rows_np = self._running.rows_np()
         tokens_np = self._wanted(rows_np)
         draft.has_turns = self._turns.limit(rows_np, tokens_np, draft.step_id)
@@ -54,7 +54,7 @@ class Advance:
         ends_np = np.minimum(ends_np + self._budget.runs.reserve, last_np)
         for index in np.flatnonzero(ends_np > self._rows.capacity_np[rows_np]).tolist():
             if index >= len(self._running):
-                break  # preempted, as is everyone behind
+                break  # preempted, as are all after it
             if not self._grow(draft, self._running[index], int(ends_np[index])):
                 tokens_np[index] = 0
         chosen_np = np.flatnonzero(tokens_np[: len(self._running)])

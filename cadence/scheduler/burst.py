@@ -1,4 +1,4 @@
-"""How many forwards a plan has: as many as nobody has to wait for."""
+"""How many forwards a plan has: as many as keep no request waiting."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cadence.config.engine_config import SchedulerConfig
 from cadence.core.sampling_params import SamplingParams, is_on_device
 from cadence.scheduler.decode_times import DecodeTimes
 
-_UNNOTICED = 0.03  # seconds that somebody who comes may wait for the forwards under way
+_UNNOTICED = 0.03  # seconds that a new request may wait for the forwards under way
 
 
 def needs_host(sampling: SamplingParams) -> bool:
@@ -15,10 +15,10 @@ def needs_host(sampling: SamplingParams) -> bool:
 
 
 class BurstPolicy:
-    """Explicit bursts (no time limit was set) have the length that was asked for, whoever waits when they are planned.
+    """Explicit bursts (no time limit was set) have the length that was asked for, even while requests wait.
 
     Automatic ones are powers of two that stay within the time limit by what earlier plans of about as many rows took;
-    they are for plans of decodes alone, while nobody waits.
+    they are for plans of decodes alone, while no request waits.
     """
 
     def __init__(self, config: SchedulerConfig, decodes: DecodeTimes) -> None:
@@ -30,8 +30,8 @@ class BurstPolicy:
     def wish(self, num_rows: int, longest: int, steady: bool) -> int:
         """Forwards of a plan.
 
-        num_rows: rows it computes. longest: most tokens one of them may yet get. steady: all rows decode, and nobody
-        waits.
+        num_rows: rows it computes. longest: most tokens one of them may yet get. steady: all rows decode, and no
+        request waits.
         """
         most = min(self.most, power_of_two_above(longest))
         if not self._automatic:
@@ -45,7 +45,7 @@ class BurstPolicy:
         return num_forwards
 
     def together(self, num_rows: int, num_forwards: int) -> int:
-        """Forwards of a plan that may come back in one part: so many that nobody notices."""
+        """Forwards of a plan that may come back in one part: so many that no one notices."""
         seconds = max(self._decodes.seconds(num_rows), 1e-9)
         return max(min(num_forwards, int(_UNNOTICED / seconds)), 1)
 

@@ -17,7 +17,7 @@ _BESIDE_WAITING = 4  # forwards of a plan in which rows wait for mail, and have 
 
 
 class Extension:
-    """Nobody is preempted for a burst: it shrinks."""
+    """No request is preempted for a burst: the burst shrinks."""
 
     def __init__(self, books: Books, policy: BurstPolicy, features: Sequence[HostFeature]) -> None:
         self._books = books

@@ -1,7 +1,7 @@
-"""The half of a feature beside the scheduler, as the scheduler knows it.
+"""The host half of a feature, as the scheduler knows it.
 
 The scheduler holds a list of them, in the order in which they are asked, and names none. `core/contract/features.py`
-has the types of what they say to their halves on the device.
+has the types of the payloads that they exchange with their device halves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cadence.scheduler.step_in_flight import StepInFlight
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What the scheduler shows features of itself."""
+    """What features may see of the scheduler."""
 
     rows: RowTable
     kv: KVManager
@@ -70,7 +70,7 @@ class HostFeature:
         """Rows that decode may have drafts in the plan's first forward."""
 
     def booked(self, draft: PlanDraft, books: Books, decodes: Decodes) -> None:
-        """These of the running rows are in the plan, and what it says of them is booked."""
+        """These running rows are in the plan, and their tokens are booked."""
 
     def extend(self, draft: PlanDraft, books: Books) -> None:
         """All rows of the plan's first forward are known; those that follow may be wider."""

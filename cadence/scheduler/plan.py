@@ -20,7 +20,7 @@ class PlanDraft:
         self.payloads = StepPayloads()
         self.blocks: list[NewBlocks] = []
         self.claimed = 0  # blocks spoken for by rows that sit this step out until blocks come free
-        self.short = False  # blocks or budget ran out for running rows: nobody is admitted
+        self.short = False  # blocks or budget ran out for running rows: no request is admitted
         self.has_turns = False  # rows that could decode do so in another step
         self.num_forwards = 1
         self.width = 1  # most tokens that a row which goes on samples in a forward
@@ -36,7 +36,7 @@ class PlanDraft:
 
     @property
     def all_decode(self) -> bool:
-        """Whether every row has been here before and computes nothing but what it samples behind."""
+        """Whether every row has been here before and computes only tokens after which it samples."""
         return not self.begun and bool((self._tokens_np == self._lines_np).all())
 
     @property
@@ -59,7 +59,7 @@ class PlanDraft:
         self._admitted.append((row.row, num_tokens, row.num_computed, samples))
 
     def close(self, waits_np: npt.NDArray[np.bool_]) -> None:
-        """Nobody else is admitted. waits [rows]: who waits for mail before it samples.
+        """No further request is admitted. waits [rows]: which wait for mail before they sample.
 
         Rows that compute one token come first, those with the longest past at the head: a device that hands out
         sequence after sequence to its processors ends with short ones."""

@@ -21,7 +21,7 @@ class Preemption:
     def make_room(self, draft: PlanDraft, needy: RequestState, num_blocks: int) -> bool:
         """Whether `needy` may take `num_blocks` now. If not, it sits this step out or has lost its own row.
 
-        Blocks of steps in flight count as good as free, so that nobody is preempted for want of patience.
+        Blocks of steps in flight count as good as free, so no request is preempted for blocks that soon come.
         """
         kv, retiring = self._kv, self._retiring
         while kv.num_free + retiring.num_blocks - draft.claimed < num_blocks:

@@ -1,4 +1,4 @@
-"""The rows: who has which, and the counters of every row as columns.
+"""The rows: which request has which, and the counters of every row as columns.
 
 Columns make a step over all running rows a handful of array operations, whatever their number. Only the verbs below
 write them. What is booked for steps in flight is an upper bound, until it is settled.
@@ -33,7 +33,7 @@ class RowTable:
         self.last_step_np = column()  # [rows] id of the last step naming the row
         self.needs_host_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] the host has a say between two forwards
         self.waits_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] its tokens are chosen when mail is there
-        self.streams_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] somebody reads its tokens as they come
+        self.streams_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] a client reads its tokens as they come
         self.requests: dict[int, RequestState] = {}  # by row
         self._free = list(range(num_rows - 1, -1, -1))
 
@@ -90,7 +90,7 @@ class RowTable:
         self.due_np[rows_np] -= num_forwards
 
     def stop(self, row: int) -> None:
-        """A stop rule ended the request: of what came, it keeps less than that."""
+        """A stop rule ended the request: it keeps only some of the tokens that came."""
         self.known_np[row] = len(self.requests[row].tokens)
 
     def confirm(self, rows_np: Column, tokens_np: Column) -> None:

@@ -95,7 +95,7 @@ class Scheduler:
         self._waiting.push(state)
 
     def abort(self, request_ids: Iterable[str], reason: FinishReason = FinishReason.ABORT) -> list[RequestUpdate]:
-        """Ends requests wherever they are. Ids that are unknown, or have ended, are passed over."""
+        """Ends requests wherever they are. Ids that are unknown, or have ended, are ignored."""
         updates = []
         for request_id in request_ids:
             request = self._requests.get(request_id)
@@ -107,7 +107,7 @@ class Scheduler:
         return updates
 
     def fills_step(self) -> bool:
-        """Whether the next step would be full, whoever else may come. By priority, the most urgent one may."""
+        """Whether waiting prompts fill the next step, so that no new request can join it. By priority, one can."""
         return not self._by_priority and self._waiting.num_prompt_tokens >= self._max_step_tokens
 
     def schedule(self) -> StepPlan:
@@ -137,8 +137,8 @@ class Scheduler:
         return plan
 
     def mail(self, step: StepInFlight) -> tuple[Mail, list[RequestUpdate]]:
-        """What rows of a step wait for; all steps before it have returned. -> it, and the ends of requests that cannot
-        go on: theirs is not waited for"""
+        """What rows of a step wait for; all steps before it have returned. -> the mail, and the ends of requests that
+        cannot go on: no mail is written for them"""
         mail, ended = Mail(), list[RequestUpdate]()
         for feature in self._mailing:
             mail[feature.name], ends = feature.mail(step, self._books)
@@ -152,8 +152,8 @@ class Scheduler:
         return self._in_flight[step_id]
 
     def update(self, result: StepResult) -> list[RequestUpdate]:
-        """Takes in a part of what a step produced, in order: at most one update per request, and none of those
-        whose tokens `take_tokens` has."""
+        """Takes in a part of a step's results, in order -> at most one update per request, and none for those whose
+        tokens `take_tokens` returns."""
         step = self._in_flight[result.step_id]
         news = self._reconciler.run(step, result)
         self._fail(news, result)
@@ -165,11 +165,11 @@ class Scheduler:
         return list(news.values())
 
     def take_tokens(self) -> TokenUpdates:
-        """Of requests that no update spoke of, as `Reconciler.take_tokens` has them."""
+        """Tokens of requests without an update, as `Reconciler.take_tokens` returns them."""
         return self._reconciler.take_tokens()
 
     def cut(self, step: StepInFlight) -> None:
-        """Only those forwards of the newest step will run that were asked for, one at least: the rest is planned anew.
+        """Of the newest step only the forwards asked for so far will run, at least one; the rest is planned anew.
         The step is over if all of these have returned."""
         if step.plan.step_id != self._last_step or step.has_returned or not step.num_queued:
             raise ValueError(f"step {step.plan.step_id} is not the newest, has not begun or has returned: no cut")
@@ -180,7 +180,7 @@ class Scheduler:
                 self._close(step)
 
     def wants_cut(self, step: StepInFlight) -> bool:
-        """Whether the rest of the newest step were better planned anew: a request may get a row, or one of its rows has
+        """Whether the rest of the newest step should be planned anew: a request may get a row, or one of its rows has
         ended."""
         return self._retiring.awaits(step.plan.step_id) or self._admission.could_admit()
 

@@ -1,4 +1,4 @@
-"""What came back from a step meets what the host had booked. Only here are the two reconciled."""
+"""Reconciles the results of a step with what the host had booked. Nothing else does."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Reconciler:
         self._rows = books.rows
         self._kv = books.kv
         self._features = with_own(features, "reconcile")[::-1]
-        self._tokens = TokenUpdates()  # of requests that were told of, and have no other news
+        self._tokens = TokenUpdates()  # of requests that the front knows by number, without other news
         self._num_messages = 0  # that took these along
 
     def take_tokens(self) -> TokenUpdates:
-        """Tokens that no news have. They come before the news that were there by now; what these told of, is from now
-        on known by its number. Who never asks gets news of everything."""
+        """Tokens that are not in news. They come before the news returned so far; a request that was in those is from
+        now on known by its number. A caller that never asks gets news of everything."""
         tokens, self._tokens = self._tokens, TokenUpdates()
         self._num_messages += 1
         return tokens
@@ -80,7 +80,7 @@ class Reconciler:
         return news
 
     def _with_more(self, step: StepInFlight, result: StepResult) -> Collection[int]:
-        """Rows of which more may be to say than tokens."""
+        """Rows that may have other news than tokens."""
         if self._books.budget.runs.width > 1:
             return range(self._rows.count)
         return {*step.plan.waits, *result.errors, *(row for row, _ in result.outputs)}
@@ -101,7 +101,7 @@ class Reconciler:
         news[row].prompt_logprobs = (part,)
 
     def _confirm(self, step: StepInFlight) -> None:
-        """The tokens of these forwards are computed: blocks they filled can be shared, blocks behind a window freed."""
+        """The tokens of these forwards are computed: blocks they filled can be shared, blocks before a window freed."""
         rows, kv, plan = self._rows, self._kv, step.plan
         rows_np, confirmed_np = step.returning_np, rows.known_np[step.returning_np] - 1  # all but the newest token
         if step.num_returned == 0 and len(rows_np) < len(plan.rows_np):

@@ -1,4 +1,4 @@
-"""A causal model by itself as a drafter: it sees the same tokens as the target, and none of its states."""
+"""A causal model by itself as a proposer: it sees the same tokens as the target, and none of its states."""
 
 from __future__ import annotations
 

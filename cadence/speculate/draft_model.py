@@ -14,7 +14,7 @@ from cadence.models.interface.model import LayerCache
 
 @dataclass(frozen=True, slots=True)
 class StatesOfToken:
-    """What a drafter begins with of a token of the target's."""
+    """What a proposer begins with of a token of the target's."""
 
     count: int
     hidden: int  # entries of each
@@ -26,8 +26,8 @@ NO_STATES = StatesOfToken(0, 0, torch.float32)
 
 @dataclass(frozen=True, slots=True)
 class DraftModel:
-    """Its attention layers are numbered behind the target's: `plan_layout(target.kv_layers() + drafter.kv_layers())`.
-    Layers of one window share block tables: the drafter's keys of a position lie in the block that holds the target's.
+    """Its attention layers are numbered after the target's: `plan_layout(target.kv_layers() + drafter.kv_layers())`.
+    Layers of one window share block tables: the proposer's keys of a position lie in the block that holds the target's.
     """
 
     drafter: Drafter
@@ -50,7 +50,7 @@ class DraftModel:
         return self.drafter.kv_layers()
 
     def caches(self, caches: Sequence[LayerCache]) -> Sequence[LayerCache]:
-        """Of all layers -> the drafter's own."""
+        """Of all layers -> the proposer's own."""
         return caches[self.first_layer :]
 
 

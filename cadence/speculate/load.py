@@ -1,4 +1,4 @@
-"""From files to a model that drafts for a target, with its place behind the target's layers."""
+"""From files to a model that drafts for a target, with its place after the target's layers."""
 
 from __future__ import annotations
 

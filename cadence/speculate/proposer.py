@@ -11,13 +11,13 @@ from cadence.kernels.interface.row_ops import RowState, StepBatch
 
 class Proposer(Protocol):
     def propose(self, state: RowState, batch: StepBatch) -> None:
-        """Writes drafts behind the newest token of rows that have just been committed, and how many they are; rows that
+        """Writes drafts after the newest token of rows that have just been committed, and how many they are; rows that
         are quiet or have no line get none. It may be recorded: no decision depends on what the host sees."""
         ...
 
     def tables(self, state: RowState) -> Sequence[RequestTable]:
-        """What it keeps per request itself. They hear of rows that begin and end, and `remove` finds what the device
-        holds of a row still there."""
+        """What it keeps per request itself. They are told which rows begin and end, and `remove` finds what the
+        device holds of a row still there."""
         return ()
 
 

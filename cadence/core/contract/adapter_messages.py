@@ -1,5 +1,5 @@
 """What crosses between processes that serve adapters and the one that has the table of them: which names requests over
-HTTP may use. Engines hear of adapters by the verbs of `core/contract/control.py`."""
+HTTP may use. Engines are told of adapters by the verbs of `core/contract/control.py`."""
 
 from __future__ import annotations
 

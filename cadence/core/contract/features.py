@@ -1,7 +1,7 @@
 """What each feature puts into messages, as types: one line for each feature.
 
-A feature has two halves, one beside the scheduler and one beside the runner. What they say to each other travels in
-plans, mail and results under the feature's name; the codec reads it again by this table.
+A feature has two halves, one beside the scheduler and one beside the runner. What they tell each other travels in
+plans, mail and results under the feature's name; the codec decodes it by this table.
 """
 
 from __future__ import annotations

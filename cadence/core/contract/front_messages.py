@@ -46,6 +46,6 @@ class FromFront:
     serving: bool = False  # it takes connections
     counts: FrontCounts | None = None  # sent every second, and when they are asked for
     call_id: int = 0  # asks for the counts of the others, or makes a call
-    call: StoreCall | None = None  # without a call_id, nobody waits for the reply
+    call: StoreCall | None = None  # without a call_id, no one waits for the reply
     table_call: TableCall | None = None
     table_version: int = 0  # of the table that it has taken in

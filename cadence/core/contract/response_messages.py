@@ -25,7 +25,7 @@ class StoredResponse:
 
 @dataclass(frozen=True, slots=True)
 class ResponseOrigin:
-    """What is chosen once for a response, so that whoever goes on with it says the same."""
+    """What is chosen once for a response, so that every process that continues it says the same."""
 
     id: str
     created_at: int  # seconds since 1970

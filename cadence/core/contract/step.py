@@ -1,15 +1,15 @@
 """THE contract between the two halves: `StepPlan` goes down, `StepResult` comes up.
 
 A plan is a difference: rows that begin, rows that end, blocks that were added, and for this step two
-small arrays saying who computes how many tokens. What did not change is not repeated.
+small arrays that say which rows compute how many tokens. What did not change is not repeated.
 
 Order of application: `ended`, then `payloads`, then `begun`, then `blocks`, then the step itself.
 
-Features have no fields here. The half of a feature beside the scheduler says things to its half on the device under its
-name, in `payloads`; `core/contract/features.py` has their types.
+Features have no fields here. Its host half sends payloads to its device half under the feature's name, in `payloads`;
+`core/contract/features.py` has their types.
 
-A row computes a *run* of consecutive tokens and samples behind the last of them: behind none (a piece of a prompt),
-behind one, or behind several: the newest token and the drafts that were proposed to follow it. The plan says how many
+A row computes a *run* of consecutive tokens and samples after the last of them: after none (a piece of a prompt),
+after one, or after several: the newest token and the drafts that were proposed to follow it. The plan says how many
 drafts a run has at most; how many there are, and how many are kept, only the device knows. What the host counts are
 upper bounds, until the result is there.
 
@@ -18,8 +18,9 @@ be a burst of several. The first computes what the arrays say; in each one after
 the token it has just got, with drafts of its own, and samples the next. The device advances tokens, lengths and slots
 itself, and a row that ends in mid-burst (a stop token, its length) goes quiet: it yields no more tokens.
 
-Some rows need more of the host than a plan, which it can tell only when it has their last tokens. Such a row waits: the
-forward runs, and its tokens are chosen when the mail is there. Of a burst it has the first forward only.
+Some rows need more from the host than a plan: mail, which it can write only when it has their last tokens. Such a row
+waits: the forward runs, and its tokens are chosen when the mail is there. It takes part in the first forward of a
+burst only.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class StepResult:
     """A part of what a step produced: m of its forwards, in order. A burst returns in parts, as its tokens exist."""
 
     step_id: int
-    token_ids_np: IntArray  # [m, rows that sample, most tokens of one], in plan order; NO_TOKEN behind each one's last
+    token_ids_np: IntArray  # [m, rows that sample, most tokens of one], in plan order; NO_TOKEN after each one's last
     num_verified_np: IntArray  # [m, rows that sample]: lines of its run beyond the first, which were verified
     outputs: list[tuple[int, RowOutput]] = field(default_factory=list)  # (row, output), of rows that asked, in order
     errors: dict[int, Failure] = field(default_factory=dict)  # by row: this request failed, the others did not

@@ -49,7 +49,7 @@ class TokenUpdates:
     earlier `RequestUpdate` of each has it."""
 
     numbers: list[int] = field(default_factory=list)  # each at most once in a step
-    token_ids: list[int] = field(default_factory=list)  # of all, those of one request behind each other
+    token_ids: list[int] = field(default_factory=list)  # of all requests, those of one request together
     counts: list[int] = field(default_factory=list)  # tokens of each; empty = one each
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ class Executor(Protocol):
         ...
 
     def post(self, step_id: int, mail: Mail) -> None:
-        """What rows of the newest step wait for; its first forward has been asked for. Forwards behind that one, and a
+        """What rows of the newest step wait for; its first forward has been asked for. Forwards after that one, and a
         further step, follow."""
         ...
 

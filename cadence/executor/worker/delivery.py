@@ -62,7 +62,7 @@ class Delivery(Protocol):
         ...
 
     def answer(self, message: bytes) -> None:
-        """Behind all results that were queued before."""
+        """After all results that were queued before."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the stages of a model must know of the drafter beside the last of them."""
+"""What the stages of a model must know of the proposer beside the last of them."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class LoraOps(Protocol):
         self, row_slots: torch.Tensor, rows: torch.Tensor, query_start: torch.Tensor, out: torch.Tensor
     ) -> None:
         """row_slots [num_rows] int32, strided; tokens of row rows[r] [R] int32 are [query_start[r], query_start[r + 1])
-        -> out [T] int32, -1 behind the last run."""
+        -> out [T] int32, -1 after the last run."""
         ...
 
     def add(self, y: torch.Tensor, x: torch.Tensor, lora: LoraMap, slots: torch.Tensor) -> None:

@@ -60,7 +60,7 @@ class PackedMatrix(Protocol):
 
 
 class ComposedMatrix(ABC):
-    """One whose products have no norm inside and no gate behind them: other ops do that."""
+    """One whose products have no norm inside and no gate after them: other ops do that."""
 
     @abstractmethod
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor: ...

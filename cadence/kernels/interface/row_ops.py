@@ -21,7 +21,7 @@ class RowState:
     stores no keys and yields no tokens, so that it may stay in a batch until the host has noticed.
     """
 
-    tokens: torch.Tensor  # [num_rows, max_len + 1] int32; behind the newest token its drafts
+    tokens: torch.Tensor  # [num_rows, max_len + 1] int32; after the newest token its drafts
     num_computed: torch.Tensor  # [num_rows] int32, strided: tokens whose KV is in the cache (one more in a quiet row)
     min_len: torch.Tensor  # [num_rows] int32, strided: tokens before which no stop token counts
     max_len: torch.Tensor  # [num_rows] int32, strided: tokens with which a row ends
@@ -32,12 +32,12 @@ class RowState:
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """R rows compute T tokens in all; behind L of these a new one is chosen: the lines.
+    """R rows compute T tokens in all; after L of these a new one is chosen: the lines.
 
     Row r computes a run of consecutive tokens, [query_start[r], query_start[r + 1]) of the T; its lines, of the L
-    [line_start[r], line_start[r + 1]), are behind the last tokens of the run: the first of them behind the newest token
-    that the row knows, the others behind drafts. A run has room for more drafts than its row may have: what is left of
-    it is padding. So is what lies behind the last run, at most max_query_len tokens.
+    [line_start[r], line_start[r + 1]), are after the last tokens of the run: the first of them after the newest token
+    that the row knows, the others after drafts. A run has room for more drafts than its row may have: what is left of
+    it is padding. So is what lies after the last run, at most max_query_len tokens.
 
     The host names rows and runs, `gather` finds the rest. All is written in place: a captured forward reads it there.
     """
@@ -60,7 +60,7 @@ class StepBatch:
 
     @property
     def all_lines(self) -> bool:
-        """There is a line behind every token: lines and tokens are the same."""
+        """There is a line after every token: lines and tokens are the same."""
         return self.ids.shape == self.line_at.shape
 
     @property
@@ -114,9 +114,9 @@ class DraftState:
 
 @dataclass(frozen=True, slots=True)
 class DraftBatch:
-    """R rows whose target has just computed; behind the S with a line, tokens are drafted one after another."""
+    """R rows whose target has just computed; after the S with a line, tokens are drafted one after another."""
 
-    first: StepBatch  # of draft 0: what the drafter lacks of each row. One line at most of a row, behind its last token
+    first: StepBatch  # of draft 0: what the proposer lacks of each row. One line at most of a row, after its last token
     next: StepBatch  # of the others: one token of each row with a line. Its line_rows and line_lengths are those above
 
 
@@ -151,23 +151,23 @@ class RowOps(Protocol):
         ...
 
     def turn(self, state: RowState, batch: StepBatch, out: torch.Tensor, turns: Turns) -> None:
-        """Behind `commit`, where the device's memory is the host's: keeps `out` and decides whether to go on."""
+        """After `commit`, where the device's memory is the host's: keeps `out` and decides whether to go on."""
         ...
 
     def propose_ngram(self, state: RowState, batch: StepBatch, most: torch.Tensor, shortest: int, longest: int) -> None:
         """Prompt lookup, for each row of the batch that has a line and is not quiet: what followed the last tokens of
         the row where they stood before becomes its drafts, and is repeated if it is too short. Of all matches of
         `shortest` to `longest` tokens the longest counts, of these the latest. most [num_rows] int32, strided: drafts a
-        row may have; behind them there must be room for one token more."""
+        row may have; after them there must be room for one token more."""
         ...
 
     def drafts(self, state: RowState, batch: StepBatch, most: int) -> torch.Tensor:
-        """Behind all that proposes: what each row of the batch has, [R, 1 + most] int32 (new): how many drafts, and
-        these; behind them, anything."""
+        """After all that proposes: what each row of the batch has, [R, 1 + most] int32 (new): how many drafts, and
+        these; after them, anything."""
         ...
 
     def begin_drafts(self, state: RowState, drafter: DraftState, batch: DraftBatch) -> None:
-        """Behind `commit`: fills in, in batch.first, what the drafter computes of each row: what it lacks of what the
+        """After `commit`: fills in, in batch.first, what the proposer computes of each row: what it lacks of what the
         target has computed, and, of a row with a line and `ahead` 0, the newest token; as far as the run has room. The
         rest is padding, and so is all of a row that is quiet or too long for it. line_lengths are positions of the
         tokens to be drafted, batch.next.seq_lens what their queries see."""
@@ -177,8 +177,8 @@ class RowOps(Protocol):
         self, state: RowState, drafter: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool
     ) -> None:
         """Draft number `draft` of every row with a line is what was chosen: tokens [S] int32 and peaks [S] float32, not
-        finite where there was none. A row takes it if it has all before it, the drafter has kept up, it may have so
-        many, and there is room for one token more behind it. If it is not the last, batch.next becomes what computes
+        finite where there was none. A row takes it if it has all before it, the proposer has kept up, it may have so
+        many, and there is room for one token more after it. If it is not the last, batch.next becomes what computes
         it; padding of rows that did not take it."""
         ...
 

@@ -20,8 +20,8 @@ class SuffixCorpus:
     """Texts of rows that have ended, in a ring. Places count on for ever: place p lies at tokens[p % capacity]. No
     match and no continuation leaves its text."""
 
-    tokens: torch.Tensor  # [capacity] int32, a power of two; NO_TEXT behind each text
-    span: torch.Tensor  # [3] int64: the first place that counts, the place behind the last, texts there ever were
+    tokens: torch.Tensor  # [capacity] int32, a power of two; NO_TEXT after each text
+    span: torch.Tensor  # [3] int64: the first place that counts, the place after the last, texts there ever were
     starts: torch.Tensor  # [most texts] int64: where text i begins, at i % most texts
 
     @property
@@ -47,13 +47,13 @@ class SuffixOps(Protocol):
         self, state: RowState, batch: StepBatch, most: torch.Tensor, corpus: SuffixCorpus, rules: SuffixRules
     ) -> None:
         """For each row of the batch that has a line and is not quiet: the most of its last tokens, up to `depth`, that
-        stood before with a token behind them, in the row itself or in the corpus. Of these places the latest
+        stood before with a token after them, in the row itself or in the corpus. Of these places the latest
         MOST_FOUND count, those of the row before those of the corpus. The next draft is what most of the places that
         have gone on like the drafts so far go on with, of equals the one of the latest place. A place of the row goes
         on into the drafts, one of the corpus ends with its text.
 
         Drafts end where fewer than `least_share` of the places go on so, by `factor`, and as in propose_ngram: by most
-        [num_rows] int32, strided, and where there is no room for one token more behind them.
+        [num_rows] int32, strided, and where there is no room for one token more after them.
         """
         ...
 

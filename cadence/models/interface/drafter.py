@@ -16,18 +16,18 @@ DraftStates = tuple[torch.Tensor, torch.Tensor]
 
 
 class TargetStates(Enum):
-    """Which of the target's hidden states a drafter begins with."""
+    """Which of the target's hidden states a proposer begins with."""
 
     NONE = "none"
     TOKENS = "tokens"  # after the final norm, of every token
-    AUX = "aux"  # of every token, as they enter the drafter's `aux_layers`
+    AUX = "aux"  # of every token, as they enter the proposer's `aux_layers`
 
 
 @dataclass(frozen=True, slots=True)
 class DraftVocabulary:
-    """The tokens a drafter knows, by the target's ids."""
+    """The tokens a proposer knows, by the target's ids."""
 
-    target_ids: torch.Tensor  # [size] int64: the target's id of each of the drafter's
+    target_ids: torch.Tensor  # [size] int64: the target's id of each of the proposer's
     same: bool  # they are 0, 1, 2, …: nothing needs mapping
 
     @staticmethod
@@ -36,7 +36,7 @@ class DraftVocabulary:
         return DraftVocabulary(torch.arange(size, device=device), same=True)
 
     def widen(self, logits: torch.Tensor, vocab_size: int) -> torch.Tensor:
-        """logits [S, size] -> [S, vocab_size] by the target's ids, -inf for tokens the drafter does not know."""
+        """logits [S, size] -> [S, vocab_size] by the target's ids, -inf for tokens the proposer does not know."""
         wide = logits.new_full((logits.shape[0], vocab_size), float("-inf"))
         return wide.index_copy_(1, self.target_ids, logits)
 

@@ -21,7 +21,7 @@ class LoraBatch:
     active: bool = True  # False: no token has an adapter, and every product is the model's own
 
     def at_lines(self, tokens: torch.Tensor) -> LoraBatch:
-        """With lines behind these tokens [n] int64."""
+        """With lines after these tokens [n] int64."""
         return LoraBatch(self.tokens, self.wanted, self.tokens[tokens])
 
 

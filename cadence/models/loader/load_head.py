@@ -1,4 +1,4 @@
-"""From a head's files, or the target's own, to a drafter ready to run."""
+"""From a head's files, or the target's own, to a proposer ready to run."""
 
 from __future__ import annotations
 

@@ -1,2 +1,5 @@
-"""Features on the device, a package each: the device's half of it, a `DeviceFeature` with its tables and hooks.
-`runner/features/setup.py` lists them, and nothing else in the runner imports them."""
+"""The device half of every feature, a package each: a `DeviceFeature` with its tables and hooks.
+
+`runner/features/setup.py` lists them, and nothing else in the runner imports them. Imports `runner`, and what the
+features need: `speculate`, `sample`, `lora`.
+"""

@@ -44,7 +44,7 @@ class LoadedModels:
     draft: AnyDraftModel = NO_DRAFT_MODEL
     adapters: AdapterStore | None = None  # of the target; None = its requests have none
     links: StageLinks = ONE_STAGE  # to the other stages of the target
-    aux_layers: Sequence[int] = ()  # of the target, whose streams the drafter of the last stage begins with
+    aux_layers: Sequence[int] = ()  # of the target, whose streams the proposer of the last stage begins with
     ranks: Collectives = ONE_RANK  # that share the target's layers
 
     def kv_layers(self) -> list[LayerKV]:

@@ -69,7 +69,7 @@ class RequestRows:
         return self.tokens[rows[:, None], places.clamp(max=self.tokens.shape[1] - 1)], counts
 
     def give(self, given: list[tuple[int, list[int]]]) -> None:
-        """(row, drafts) of rows that have these from now on, unless they have ended. They lie behind the newest token,
+        """(row, drafts) of rows that have these from now on, unless they have ended. They lie after the newest token,
         and where that is only the device may know."""
         if not given:
             return

@@ -1,2 +1,4 @@
-"""Features beside the scheduler, a package each: the host's half of it, a `HostFeature`. `engine/build.py` lists them,
-and nothing else in the scheduler imports them."""
+"""The host half of every feature, a package each: a `HostFeature` (`scheduler/feature.py`).
+
+`engine/build.py` lists them, and nothing else in the scheduler imports them. Imports core and `scheduler`.
+"""

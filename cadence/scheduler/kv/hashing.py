@@ -29,7 +29,7 @@ def extend_hashes(blocks: RequestBlocks, tokens: list[int], block_size: int, cou
 
 
 def chained(parent: bytes, tokens: Sequence[int], block_size: int) -> Iterator[bytes]:
-    """The digest of each block behind `parent`. `tokens` are those of whole blocks."""
+    """The digest of each block after `parent`. `tokens` are those of whole blocks."""
     tokens_array = array("i", tokens)
     data, stride = tokens_array.tobytes(), block_size * tokens_array.itemsize
     for start in range(0, len(data), stride):

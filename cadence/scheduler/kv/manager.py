@@ -46,7 +46,7 @@ class KVManager:
 
     @property
     def num_free(self) -> int:
-        """Blocks that can be allocated now; cached ones that nobody uses are among them."""
+        """Blocks that can be allocated now; cached ones that no request uses are among them."""
         return self._pool.num_free
 
     @property

@@ -1,0 +1,2 @@
+"""`cadence run-batch`: the files of a batch, answered by the server's application in this process. Imports the
+server."""

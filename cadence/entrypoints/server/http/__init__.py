@@ -1,0 +1,5 @@
+"""Connections, TLS, bodies and their limits, admission, API keys, errors, streams. It knows no chat and no endpoint.
+
+`stream` writes server-sent events, `outbox` those of all streams together, `direct` text of the engine without waking
+the reader of its stream. Imports `engine` and below, and uvicorn; every folder of the server may import it.
+"""

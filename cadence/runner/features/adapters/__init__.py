@@ -1,1 +1,1 @@
-"""Adapters on the device: which slot each row uses, and what plans put into slots."""
+"""Adapters on the device: the slot that each row uses, and what plans put into slots. Imports `lora`."""

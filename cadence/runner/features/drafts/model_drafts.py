@@ -1,4 +1,4 @@
-"""Drafts by a model: behind each forward of the target, what the drafter lacks of the rows, and then token after token.
+"""Drafts by a model: after each forward of the target, what the proposer lacks of the rows, and then token after token.
 One loop for smaller models and for heads, on every device."""
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class ModelDrafts:
                 for_logits, hidden = drafter.forward(inputs, hidden, ctx, draft + 1)
 
     def _begin(self, drafts: DraftBatch, states: States, depth: int) -> tuple[DraftStates, ForwardContext]:
-        """The forward of draft 0, behind `begin_drafts` -> its states and its context"""
+        """The forward of draft 0, after `begin_drafts` -> its states and its context"""
         first = drafts.first
         ctx = self._context(first, self._wanted(drafts, depth))
         hidden = self._drafter.combine(states, ctx)
@@ -141,7 +141,7 @@ class ModelDrafts:
         return layout.num_single if self._waits and not depth else 0
 
     def _name_first(self, layout: BatchLayout, shape: StepShape, depth: int, num_waiting: int) -> None:
-        """Draft 0 is behind all rows but the first `num_waiting`."""
+        """Draft 0 is made for all rows but the first `num_waiting`."""
         own = self._layout(layout, shape.is_decode and not depth, num_waiting)
         even = shape.is_decode and not layout.catch_up
         self._shape = self._decode_shape(shape, depth) if even else shape_of(own, Until.TOKENS, depth)
@@ -154,7 +154,7 @@ class ModelDrafts:
         return layout.of_nothing() if pauses else layout.of_model()
 
     def _decode_shape(self, shape: StepShape, depth: int) -> StepShape:
-        """Of draft 0, behind a forward of `shape` in which every row decodes; padding included."""
+        """Of draft 0, after a forward of `shape` in which every row decodes; padding included."""
         run = shape.max_query_len if self._drafter.ahead else MODEL_RUN
         tokens, lines = shape.num_tokens if self._drafter.ahead else run * shape.num_rows, shape.num_rows
         if not (self._drafter.ahead or depth):
@@ -189,7 +189,7 @@ class ModelDrafts:
         return DraftBatch(first, following)
 
     def _wanted(self, batch: DraftBatch, depth: int) -> Wanted:
-        """Whose states go on behind the keys: those that are drafted behind; one, where none is: no op is made for
+        """Whose states go on after the keys: those that drafts follow; one, where none does: no op is made for
         none."""
         first, following = batch.first, batch.next
         if not depth or not first.line_rows.shape[0]:

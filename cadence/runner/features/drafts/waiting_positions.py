@@ -17,13 +17,13 @@ ROOM = 32  # positions of a row that may wait: few runs of many tokens, in littl
 
 
 class WaitingPositions(RequestTable, Protocol):
-    """Which of the last positions of rows wait for their drafter, and what it needs to make up for them."""
+    """Which of the last positions of rows wait for their proposer, and what it needs to make up for them."""
 
     room: int  # most positions of a row
 
     def begin(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> tuple[BatchLayout, int]:
-        """So many forwards are about to be queued, behind which tokens of the layout's first rows wait, one of each ->
-        what the drafter has to compute at once; and how many forwards there is room for, these included"""
+        """So many forwards are about to be queued, after which tokens of the layout's first rows wait, one of each ->
+        what the proposer has to compute at once; and how many forwards there is room for, these included"""
         ...
 
     def add_forwards(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> None:
@@ -31,7 +31,7 @@ class WaitingPositions(RequestTable, Protocol):
         ...
 
     def keep(self, ops: Ops, batch: StepBatch, states: States) -> None:
-        """Behind a forward: what is needed of the batch's leading rows of one token, which wait. It may be recorded."""
+        """After a forward: what is needed of the batch's leading rows of one token, which wait. It may be recorded."""
         ...
 
     def kept(self, ops: Ops, batch: StepBatch) -> States:
@@ -40,7 +40,7 @@ class WaitingPositions(RequestTable, Protocol):
 
 
 class NoWaitingPositions:
-    """Of a drafter that computes from tokens alone what it lacks, or lacks nothing."""
+    """Of a proposer that computes from tokens alone what it lacks, or lacks nothing."""
 
     room = 0
 
@@ -79,14 +79,14 @@ class KeptStateRows:
         self._count_np[row] = 0
 
     def remove(self, row: int) -> None:
-        """Nobody will ask for what waits."""
+        """What waits will not be asked for."""
 
     def flush(self) -> None:
         """The device alone writes states."""
 
     def begin(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> tuple[BatchLayout, int]:
-        """Due is all of rows with which the drafter goes along. If another has no room, so are it and all that are half
-        full: one run of many rows costs less than one of each."""
+        """Due is all that waits of rows for which the proposer drafts now. If another has no room, it is due, too,
+        and so are all that are half full: one run of many rows costs less than one of each."""
         counts_np = self._count_np[layout.rows_np]
         waiting_np = counts_np[:num_waiting]
         overdue, most = NO_LAYOUT, int(waiting_np.max(initial=0))

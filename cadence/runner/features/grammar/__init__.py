@@ -1,1 +1,2 @@
-"""Grammars on the device: masks that come by mail, tokens that must come, and what the host is told of drafts."""
+"""Grammars on the device: masks that come by mail, tokens that a grammar forces, and the drafts that the host must see.
+Imports `sample`."""

@@ -1,1 +1,1 @@
-"""Adapters beside the scheduler: which of them lie in the device's slots, and who uses these."""
+"""Adapters on the host: which of them lie in the device's slots, and which requests use them."""

@@ -149,7 +149,7 @@ class AdapterSlots(HostFeature):
         self.changes += 1
 
     def _keep(self, digest: str, key: OrderKey) -> None:
-        """Of the slots that nobody waits for, the one given out longest ago. Since it is given out no more, a later
+        """Of the slots that no request waits for, the one given out longest ago. Since it is given out no more, a later
         choice is the same."""
         if digest in self._kept:
             return
@@ -170,7 +170,7 @@ class AdapterSlots(HostFeature):
         return min(free, key=self._given.__getitem__, default=NO_SLOT)
 
     def _is_idle(self, slot: int) -> bool:
-        """No row uses what lies there, and nobody wants it to stay."""
+        """No row uses what lies there, and no request wants it to stay."""
         return not self._users[slot] and self._digests[slot] not in self._pinned
 
 

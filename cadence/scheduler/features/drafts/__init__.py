@@ -1,2 +1,2 @@
-"""Drafts beside the scheduler: how many rows may have, what became of them, and how far a model that makes them lags.
-Who chooses their number is a `Drafts` (`scheduler/features/drafts/drafts.py`)."""
+"""Drafts on the host: how many each row may have, how many were kept (`feature`), and how far a draft model lags
+(`progress`). Their number is chosen by a `Drafts` (`drafts.py`, by `policy.py`)."""

@@ -22,7 +22,7 @@ class VerifiedDrafts:
     num_forwards: int
     forwards_np: np.ndarray  # [s] in which the row had not ended
     drafts_np: np.ndarray  # [s] that were verified
-    tested_np: np.ndarray  # [s] up to and including the first that was wrong; those behind it say nothing
+    tested_np: np.ndarray  # [s] up to and including the first that was wrong; those after it say nothing
     accepted_np: np.ndarray  # [s] that were right
 
     @staticmethod
@@ -47,8 +47,8 @@ class Acceptance:
         self.prior = _PRIOR  # probability of a row that begins ...
         self._prior_share = _MOST  # ... and its share
         self._prior_weight = _PRIOR_WEIGHT
-        self._weight_np = np.full(num_rows, _PRIOR_WEIGHT)  # tested drafts behind the probability, up to the memory's
-        self._forwards_np = np.ones(num_rows)  # behind the share
+        self._weight_np = np.full(num_rows, _PRIOR_WEIGHT)  # tested drafts in the probability, up to the memory's
+        self._forwards_np = np.ones(num_rows)  # in the share
         self._tested_np = np.zeros(num_rows, np.int64)  # drafts, since the row began
 
     def begin(self, row: int) -> None:

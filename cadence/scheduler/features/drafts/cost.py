@@ -51,7 +51,7 @@ class CostCurve:
 
     @property
     def may_pay(self) -> bool:
-        """Drafts that are always right would make it faster somewhere, or nobody knows yet."""
+        """Drafts that are always right would make it faster somewhere, or it is not known yet."""
         return bool((self.x_np > _PAYS * self.cost_np).any()) or len(self.x_np) == 1
 
     def cost(self, x: float) -> float:

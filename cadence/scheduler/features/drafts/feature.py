@@ -21,7 +21,7 @@ from cadence.scheduler.step_in_flight import StepInFlight
 
 
 class HostDrafts(HostFeature):
-    """Says of a row how many drafts it may have, sends changes of that with plans, and learns what became of them."""
+    """Says of a row how many drafts it may have, sends changes of that with plans, and learns how many were kept."""
 
     name = DRAFTS
 
@@ -63,7 +63,7 @@ class HostDrafts(HostFeature):
             draft.width = max(draft.width, width)
 
     def reconcile(self, step: StepInFlight, result: StepResult, news: News, books: Books) -> None:
-        """What became of drafts, forward by forward."""
+        """Drafts verified and kept, forward by forward."""
         drafts_np, tokens_np = _proposed(step, result.num_verified_np), (result.token_ids_np != NO_TOKEN).sum(axis=2)
         num_drafts = int(drafts_np.sum())
         self._policy.observe(step.returning_np, drafts_np, tokens_np)

@@ -1,1 +1,2 @@
-"""Grammars beside the scheduler: where each output stands in its own, which tokens may follow, and which must."""
+"""Grammars on the host: where each output stands in its own (`constraint`, `output`), the mail that says which tokens
+may follow (`masks`), and tokens that must (`forced`)."""

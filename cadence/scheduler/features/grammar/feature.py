@@ -22,7 +22,7 @@ class GrammarOutputs(HostFeature):
     name = GRAMMAR
 
     def join(self, request: RequestState) -> None:
-        """What was prepared for it is a `Constraint`, behind the tokens that it has."""
+        """What was prepared for it is a `Constraint`, after the tokens that it has."""
         if GRAMMAR in request.kept:
             request.kept[GRAMMAR] = ConstrainedOutput(request.kept[GRAMMAR])
             request.waits = True

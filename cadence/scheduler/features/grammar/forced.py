@@ -47,6 +47,6 @@ def _ahead(rows: RowTable, row: int) -> list[int]:
     """Tokens that must come after what is in flight, within the row's limit."""
     in_flight = int(rows.length_np[row] - rows.known_np[row])
     if in_flight > 1:
-        return []  # nobody knows how many of these will be kept
+        return []  # it is not known how many of these will be kept
     left = int(rows.limit_np[row] - rows.length_np[row]) - 1
     return output_of(rows.requests[row]).ahead()[in_flight:][: max(left, 0)]

@@ -16,7 +16,7 @@ _ANY = -1  # all bits of a word
 
 def write_masks(requests: list[RequestState]) -> tuple[TokenMasks, list[RequestUpdate]]:
     """For rows of which all tokens are known, in plan order -> their masks, one for each line, and the ends of requests
-    that no token can follow. Those that have ended get any token: nobody reads it."""
+    that no token can follow. Those that have ended get any token: it is never read."""
     outputs = [output_of(request) for request in requests]
     counts = [1 + len(output.drafts) for output in outputs]
     words_np = np.full((sum(counts), outputs[0].constraint.num_words), _ANY, dtype=np.int32)
@@ -35,7 +35,7 @@ def write_masks(requests: list[RequestState]) -> tuple[TokenMasks, list[RequestU
 
 
 def _fill(request: RequestState, masks_np: IntArray) -> None:
-    """masks [1 + drafts, words]: of the next token, and behind each draft. Behind one that may not come, nothing is
+    """masks [1 + drafts, words]: of the next token, and after each draft. After one that may not come, nothing is
     read: it is not what will be chosen in its place. Where no token can follow any is chosen: the host will see it."""
     output, accepted = output_of(request), 0
     constraint = output.constraint

@@ -14,7 +14,7 @@ _MOST_AHEAD = 16  # tokens that a constraint forces, which are looked for
 
 
 class ConstrainedOutput:
-    """Its constraint stands behind the tokens that the host knows."""
+    """Its constraint stands after the tokens that the host knows."""
 
     __slots__ = ("_ahead", "_looked", "constraint", "drafts")
 
