@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
+from cadence.device.torch_private import scaled_matmul
 from cadence.kernels.interface.matrix import ComposedMatrix, Norm, PackedMatrix
 from cadence.kernels.interface.ops import Ops, Pair
 from cadence.kernels.triton.linear.gemv import Entry, few_tokens
@@ -139,10 +140,8 @@ class FewBitsMatrix(ComposedMatrix):
         return linear_eight(quants, self._stored, bias, self._dtype, tile, self._pdl)
 
     def _scaled(self, quants: Pair, bias: torch.Tensor | None) -> torch.Tensor:
-        out = torch._scaled_mm(
-            quants[0], self._stored.values.t(), quants[1], self._row_scales.view(1, -1), out_dtype=self._dtype,
-            use_fast_accum=True,
-        )  # fmt: skip
+        x, scales = quants
+        out = scaled_matmul(x, self._stored.values.t(), scales, self._row_scales.view(1, -1), self._dtype)
         return out if bias is None else out.add_(bias)
 
 
