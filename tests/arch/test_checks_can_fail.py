@@ -122,6 +122,12 @@ def test_a_circle_of_files_is_found() -> None:
     assert found == [f"cadence/core/{name}.py" for name in "abc"]
 
 
+def test_a_circle_for_the_type_checker_alone_is_found() -> None:
+    one = Source("cadence/core/a.py", "from cadence.core import b")
+    other = Source("cadence/core/b.py", "if TYPE_CHECKING:\n    from cadence.core.a import A")
+    assert [violation.subject for violation in checks.circles_of_files([one, other])] == [one.path, other.path]
+
+
 def test_folders_that_import_each_other_are_found() -> None:
     lines = [
         ("cadence/server/http/errors.py", ""),
