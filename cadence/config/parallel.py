@@ -5,16 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from cadence.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cadence.config.args import EngineArgs
     from cadence.config.hf import HFConfig
 
 SHARES_EXPERTS = "shares_experts"  # beside the options of an engine process
 BACKENDS = ("uni", "mp", "ray")  # the engine's own process, one for each rank, or a Ray actor for each
+
+
+class ParallelOptions(Protocol):
+    """Those of `EngineArgs` that are read here."""
+
+    distributed_executor_backend: str | None
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    pp_layer_partition: str
+    data_parallel_size: int
+    enable_expert_parallel: bool
+    engine_number: int
+    device_ids: list[int]
+    nnodes: int
+    node_rank: int
+    master_addr: str
+    master_port: int
+    node_secret_file: str | None
+    num_scheduler_steps: int | None
+    kernels: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +80,7 @@ class ParallelConfig:
 ONE_PROCESS = ParallelConfig()
 
 
-def check_sizes(args: EngineArgs) -> None:
+def check_sizes(args: ParallelOptions) -> None:
     """As soon as they are given."""
     for name in ("tensor_parallel_size", "pipeline_parallel_size"):
         if getattr(args, name) > 1 and args.distributed_executor_backend == "uni":
@@ -72,7 +91,7 @@ def check_sizes(args: EngineArgs) -> None:
     read_partition(args)
 
 
-def read_partition(args: EngineArgs) -> tuple[int, ...]:
+def read_partition(args: ParallelOptions) -> tuple[int, ...]:
     """Layers of each stage; () = as even as can be."""
     text = args.pp_layer_partition
     if not text:
@@ -90,7 +109,7 @@ def read_partition(args: EngineArgs) -> tuple[int, ...]:
     return counts
 
 
-def check_nodes(args: EngineArgs) -> None:
+def check_nodes(args: ParallelOptions) -> None:
     count, ranks = args.nnodes, args.tensor_parallel_size * args.pipeline_parallel_size
     total = ranks * args.data_parallel_size
     if args.node_rank >= count:
@@ -143,24 +162,24 @@ def devices_by_engine(given: Sequence[int], ranks: int, engines: int) -> list[li
     return [list((ids * engines)[engine * ranks :][:ranks]) for engine in range(engines)]
 
 
-def assigned_devices(args: EngineArgs) -> list[int]:
+def assigned_devices(args: ParallelOptions) -> list[int]:
     """What one of several engines is told where the user names no GPU; [] for an engine alone."""
     ranks, engines = _ranks_here(args)
     return devices_by_engine((), ranks, engines)[args.engine_number % engines] if args.data_parallel_size > 1 else []
 
 
-def devices_of(args: EngineArgs) -> tuple[int, ...]:
+def devices_of(args: ParallelOptions) -> tuple[int, ...]:
     return read_devices(args.device_ids, *_ranks_here(args))
 
 
-def _ranks_here(args: EngineArgs) -> tuple[int, int]:
+def _ranks_here(args: ParallelOptions) -> tuple[int, int]:
     """(ranks of an engine, engines) with ranks on one machine"""
     engines = max(1, args.data_parallel_size // args.nnodes)
     ranks = args.tensor_parallel_size * args.pipeline_parallel_size * args.data_parallel_size
     return max(1, ranks // args.nnodes // engines), engines
 
 
-def check_devices(args: EngineArgs, count: int) -> None:
+def check_devices(args: ParallelOptions, count: int) -> None:
     """count: of the GPUs there are. Ray has machines of its own."""
     ids = devices_of(args)
     if ids and max(ids) >= count:
@@ -180,12 +199,12 @@ def has_experts(hf: HFConfig) -> bool:
     return any(hf.get(name) for name in ("num_experts", "num_local_experts"))
 
 
-def shares_experts(args: EngineArgs, hf: HFConfig) -> bool:
+def shares_experts(args: ParallelOptions, hf: HFConfig) -> bool:
     """Whether each engine has some of the experts, and all compute together."""
     return args.enable_expert_parallel and args.data_parallel_size > 1 and has_experts(hf)
 
 
-def check_shared(args: EngineArgs, dtype: str, kind: str) -> None:
+def check_shared(args: ParallelOptions, dtype: str, kind: str) -> None:
     """What engines that share experts cannot do yet. dtype: of activations; kind: of device"""
     together = "enable_expert_parallel: engines that share experts"
     if kind != "cpu":
@@ -201,7 +220,7 @@ def check_shared(args: EngineArgs, dtype: str, kind: str) -> None:
         raise ConfigError(f"{together} need the C kernels of the CPU, and float32 or bfloat16: not {what}", "kernels")
 
 
-def resolve_parallel(args: EngineArgs) -> ParallelConfig:
+def resolve_parallel(args: ParallelOptions) -> ParallelConfig:
     has_workers = max(args.tensor_parallel_size, args.pipeline_parallel_size, args.nnodes) > 1
     nodes = NodesConfig(
         count=args.nnodes,

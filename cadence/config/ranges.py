@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from cadence.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from cadence.config.args import EngineArgs
 
 MOST_BURST_STEPS = 64
 MOST_CPU_THREADS = 1024
@@ -38,7 +35,17 @@ RANGES: dict[str, tuple[int, int | None]] = {  # least and most; None = no limit
 }
 
 
-def check(args: EngineArgs) -> None:
+class RangedOptions(Protocol):
+    """Those of `EngineArgs` that are more than a number between two others."""
+
+    block_size: int | None
+    gpu_memory_utilization: float
+    max_model_len: int | None
+    max_num_seqs: int | None
+    max_num_batched_tokens: int | None
+
+
+def check(args: RangedOptions) -> None:
     for name, (low, high) in RANGES.items():
         if (value := getattr(args, name)) is not None:
             within(name, value, low, high)

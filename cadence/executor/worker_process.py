@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from cadence.config import env
 from cadence.distributed.ring import Ring
-from cadence.executor.worker.rank_loop import BEAT_S, Fail, RankLink, carry_out, settle
+from cadence.executor.worker.rank_link import Fail, RankLink
+from cadence.executor.worker.rank_loop import BEAT_S, carry_out, settle
 from cadence.process.ended import PARENT_GONE
 from cadence.process.framing import receive
 from cadence.process.parent import open_wire, start_heartbeat, watch_parent

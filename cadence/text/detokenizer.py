@@ -12,18 +12,33 @@ stream that has already shown them cannot.)
 from __future__ import annotations
 
 from codecs import utf_8_decode
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from cadence.text.pieces import PieceTables
-
-if TYPE_CHECKING:
-    from cadence.text.tokenizer import Tokenizer
+from cadence.text.pieces import PieceTables, TokenPieces
 
 REPLACEMENT = "\ufffd"
 _CHAR_BYTES = 4  # longest UTF-8 character
 _WINDOW = 5  # prompt tokens that give the first output token its context, where tokens are decoded in windows
 _MAX_HELD = 8  # tokens: a window that ends in U+FFFD for longer than this holds bad bytes, not half a character
+
+
+class TokenDecoder(Protocol):
+    """What detokenizers ask of a tokenizer."""
+
+    @property
+    def pieces(self) -> TokenPieces: ...
+
+    @property
+    def clean_up_spaces(self) -> bool: ...
+
+    @property
+    def skipped_ids(self) -> frozenset[int]: ...
+
+    @property
+    def added_token_ids(self) -> Mapping[int, str]: ...
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str: ...
 
 
 class Detokenizer(Protocol):
@@ -53,7 +68,7 @@ class IncrementalDetokenizer:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: TokenDecoder,
         prompt_token_ids: Sequence[int],
         skip_special_tokens: bool = True,
         spaces_between_special_tokens: bool = True,
@@ -132,7 +147,7 @@ class WindowDetokenizer:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], skip_special_tokens: bool, joined: bool
+        self, tokenizer: TokenDecoder, prompt_token_ids: Sequence[int], skip_special_tokens: bool, joined: bool
     ) -> None:
         self._tokenizer = tokenizer
         self._joined = joined  # special tokens in a row are joined by the decoder as any others

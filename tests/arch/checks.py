@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tests.arch.source import PACKAGE, ROOT, Source, Violation, imported_modules
+from tests.arch.source import PACKAGE, ROOT, Source, Violation, imported_modules, named_modules
 
 Check = Callable[[Sequence[Source]], Iterator[Violation]]
 
@@ -45,6 +45,11 @@ HOST_ROOMS = ("core", "config", "scheduler")
 ENVIRONMENT_FILE = "cadence/config/env.py"
 CUDA_FILE = "cadence/device/cuda.py"
 KERNELS = "cadence/kernels/"
+PRIVATE_NAMES = {  # library -> the one file that uses names of it which it does not document
+    "ray": "cadence/executor/network/ray_ranks.py",
+    "torch": "cadence/device/torch_private.py",
+    "triton": "cadence/kernels/triton/common/private.py",
+}
 ROWS_FILE = "cadence/scheduler/rows.py"
 STRUCTURES = ROOT / "docs/structures.md"
 
@@ -140,6 +145,23 @@ def environment_reads(sources: Sequence[Source]) -> Iterator[Violation]:
         names = _dotted_names(source)
         if forbidden & (names | set(imported_modules(source))):
             yield Violation(source.path, f"the environment is read in {ENVIRONMENT_FILE} only")
+
+
+def private_names_of_libraries(sources: Sequence[Source]) -> Iterator[Violation]:
+    """What a library may change without a word is used in one file, where a test can hold it to a version."""
+    for source in sources:
+        for name in sorted({*_private_attributes(source), *imported_modules(source)}):
+            library, *inner = name.split(".")
+            file = PRIVATE_NAMES.get(library, source.path)
+            if file != source.path and any(part.startswith("_") for part in inner):
+                yield Violation(f"{source.path}:{name}", f"private names of {library} belong in {file}")
+
+
+def _private_attributes(source: Source) -> Iterator[str]:
+    """`torch._C._cuda` for every such chain of names, but for `__version__` and its like."""
+    for node in source.nodes:
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("__"):
+            yield ast.unparse(node)
 
 
 def file_sizes(sources: Sequence[Source]) -> Iterator[Violation]:
@@ -249,9 +271,9 @@ def folders_in_structures(sources: Sequence[Source], document: Path = STRUCTURES
 
 
 def circles_of_files(sources: Sequence[Source]) -> Iterator[Violation]:
-    """No file imports itself by way of others, wherever the imports stand."""
+    """No file imports itself by way of others, wherever the imports stand, also for the type checker alone."""
     modules = {source.module: source.path for source in sources}
-    edges = {source.module: _modules_of(set(modules), source) for source in sources}
+    edges = {source.module: _modules_of(set(modules), source, named_modules) for source in sources}
     for module, path in modules.items():
         reached, ahead = set[str](), list(edges[module])
         while ahead:
@@ -317,9 +339,11 @@ def _assigned(node: ast.AST) -> Sequence[ast.expr]:
     return [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
 
 
-def _modules_of(modules: set[str], source: Source) -> set[str]:
+def _modules_of(
+    modules: set[str], source: Source, imports_of: Callable[[Source], tuple[str, ...]] = imported_modules
+) -> set[str]:
     """Those of `modules` that a file imports; a package counts where something of its own file is named."""
-    names = set(imported_modules(source))
+    names = set(imports_of(source))
     parents = {name.rpartition(".")[0] for name in names & modules}
     return (names & modules) - parents - {source.module}
 
@@ -350,6 +374,7 @@ ALL: tuple[Check, ...] = (
     torch_in_host_half,
     cuda_outside_its_door,
     environment_reads,
+    private_names_of_libraries,
     file_sizes,
     function_sizes,
     parameter_counts,

@@ -66,19 +66,28 @@ def imported_modules(source: Source) -> tuple[str, ...]:
 
     Imports under `if TYPE_CHECKING:` are for the type checker alone and do not count.
     """
-    return tuple(_imported(source))
+    return tuple(_imported(source, _type_only(source)))
 
 
-def _imported(source: Source) -> Iterator[str]:
-    type_only = {
+@functools.cache
+def named_modules(source: Source) -> tuple[str, ...]:
+    """As `imported_modules`, and those under `if TYPE_CHECKING:` too."""
+    return tuple(_imported(source, set()))
+
+
+def _type_only(source: Source) -> set[ast.AST]:
+    return {
         inner
         for node in source.nodes
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for statement in node.body
         for inner in ast.walk(statement)
     }
+
+
+def _imported(source: Source, left_out: set[ast.AST]) -> Iterator[str]:
     for node in source.nodes:
-        if node in type_only:
+        if node in left_out:
             continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

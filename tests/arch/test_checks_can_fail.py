@@ -33,6 +33,9 @@ BREAKS = [
     (checks.environment_reads, CORE, "import os\nx = os.environ['A']"),
     (checks.environment_reads, CORE, "from os import getenv"),
     (checks.environment_reads, CORE, "import os\nos.environ.get('A')"),
+    (checks.private_names_of_libraries, RUNNER, "import torch\ntorch.ops.aten._attention(q)"),
+    (checks.private_names_of_libraries, RUNNER, "from torch.utils._python_dispatch import TorchDispatchMode"),
+    (checks.private_names_of_libraries, RUNNER, "def f():\n    from ray._private import ray_constants"),
     (checks.file_sizes, CORE, "x = 1\n" * 400),
     (checks.function_sizes, CORE, long_function(50)),
     (checks.function_sizes, CORE, "class A:\n" + "".join(f"    {line}\n" for line in long_function(50).splitlines())),
@@ -68,6 +71,8 @@ HOLDS = [
     (checks.cuda_outside_its_door, "cadence/device/cuda.py", "import torch\ntorch.cuda.synchronize()"),
     (checks.cuda_outside_its_door, RUNNER, "x = device.kind == 'cuda'"),
     (checks.environment_reads, "cadence/config/env.py", "import os\nx = os.environ['A']"),
+    (checks.private_names_of_libraries, "cadence/device/torch_private.py", "import torch\ntorch._scaled_mm(x)"),
+    (checks.private_names_of_libraries, RUNNER, "import torch\nx = torch.__version__, self._torch, os._exit"),
     (checks.file_sizes, CORE, "x = 1\n" * 399),
     (checks.function_sizes, CORE, long_function(49)),
     (checks.function_sizes, "cadence/kernels/triton/attention/attention.py", long_function(90)),
@@ -115,6 +120,12 @@ def test_a_circle_of_files_is_found() -> None:
     closed = [*open_end, Source("cadence/core/c.py", "from cadence.core.a import x")]
     found = [violation.subject for violation in checks.circles_of_files(closed)]
     assert found == [f"cadence/core/{name}.py" for name in "abc"]
+
+
+def test_a_circle_for_the_type_checker_alone_is_found() -> None:
+    one = Source("cadence/core/a.py", "from cadence.core import b")
+    other = Source("cadence/core/b.py", "if TYPE_CHECKING:\n    from cadence.core.a import A")
+    assert [violation.subject for violation in checks.circles_of_files([one, other])] == [one.path, other.path]
 
 
 def test_folders_that_import_each_other_are_found() -> None:

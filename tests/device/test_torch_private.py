@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -19,6 +20,25 @@ pytestmark = pytest.mark.device
 def test_the_versions_it_holds_for() -> None:
     """With another version: read `torch_private.py` against it, then add it to HOLDS_FOR."""
     assert torch.__version__.startswith(tuple(f"{version}." for version in torch_private.HOLDS_FOR))
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "user"),
+    [
+        (torch, "_scaled_mm", torch_private.scaled_matmul),
+        (torch.ops.aten, "_scaled_dot_product_cudnn_attention", torch_private.cudnn_attention),
+    ],
+    ids=["scaled_matmul", "cudnn_attention"],
+)
+def test_torch_has_what_is_called(owner: object, name: str, user: Callable[..., object]) -> None:
+    assert name in inspect.getsource(user)
+    assert hasattr(owner, name), f"torch {torch.__version__} lacks {name}, which {user.__name__} calls"
+
+
+def test_the_arguments_of_attention_are_in_the_order_of_torch() -> None:
+    arguments = torch.ops.aten._scaled_dot_product_cudnn_attention.default._schema.arguments
+    names = ("query", "key", "value", "attn_bias", "compute_log_sumexp", "dropout_p", "is_causal", "return_debug_mask")
+    assert tuple(argument.name for argument in arguments) == (*names, "scale")
 
 
 def test_a_dispatch_mode_is_asked_whether_it_skips_the_compiler() -> None:

@@ -76,7 +76,8 @@ def rank(arguments: list[str]) -> int:
     from cadence.distributed.ring import Ring
     from cadence.executor.worker.carrier import Carrier
     from cadence.executor.worker.delivery import DeliveryAtOnce, Sending
-    from cadence.executor.worker.rank_loop import BEAT_S, RankLink, carry_out
+    from cadence.executor.worker.rank_link import RankLink
+    from cadence.executor.worker.rank_loop import BEAT_S, carry_out
     from cadence.executor.worker.wire import decode_seat
     from cadence.process.framing import receive
     from cadence.process.parent import open_wire, start_heartbeat, watch_parent

@@ -45,7 +45,7 @@ def hidden(send: Send) -> Send:
 
 def test_the_version_that_the_shortcut_and_the_protocol_hold_for() -> None:
     """With another version: read `uvicorn_chunks.py` and `connection.py` against it, then change HOLDS_FOR."""
-    assert uvicorn.__version__.startswith(HOLDS_FOR + ".")
+    assert uvicorn.__version__.startswith(HOLDS_FOR + "."), f"read off uvicorn {HOLDS_FOR}, not {uvicorn.__version__}"
 
     async def shortcut() -> object:
         return shortcut_for(make_cycle(SimpleNamespace()).send)
@@ -54,7 +54,7 @@ def test_the_version_that_the_shortcut_and_the_protocol_hold_for() -> None:
     overridden = {name for name in vars(BoundedHttpProtocol) if hasattr(asyncio.Protocol, name)}
     overridden |= {"on_message_begin", "on_headers_complete", "on_body", "on_message_complete"}
     for name in (*overridden, "_start_asgi_task", "send_400_response"):
-        assert hasattr(HttpToolsProtocol, name), name
+        assert hasattr(HttpToolsProtocol, name), f"uvicorn {uvicorn.__version__} lacks HttpToolsProtocol.{name}"
 
 
 @pytest.mark.parametrize("gone", ["chunked_encoding", "flow", "transport", "disconnected", "response_complete"])

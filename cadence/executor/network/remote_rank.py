@@ -29,7 +29,8 @@ from cadence.executor.local.joining import (
     encode_joining,
     host_key,
 )
-from cadence.executor.worker.rank_loop import BEAT_S, SILENCE_S, Fail, RankLink, carry_out, settle
+from cadence.executor.worker.rank_link import Fail, RankLink
+from cadence.executor.worker.rank_loop import BEAT_S, SILENCE_S, carry_out, settle
 from cadence.process.ended import PARENT_GONE
 from cadence.process.handshake import RefusedError, dial
 from cadence.process.message_socket import MessageSocket, listen

@@ -11,7 +11,7 @@ from cadence.device.probe import open_device
 from cadence.distributed.shared_areas import RankAreas, open_shared
 from cadence.executor.worker import wire
 from cadence.executor.worker.delivery import Delivery, Sending, open_delivery
-from cadence.executor.worker.rank_loop import Fail, RankLink
+from cadence.executor.worker.rank_link import Fail, RankLink
 from cadence.executor.worker.wire import ModelFacts, Seat
 from cadence.executor.worker.worker import Worker, WorkerConfig
 from cadence.kernels.interface.collectives import ONE_RANK

@@ -13,7 +13,7 @@ from typing import Protocol
 from cadence.core.contract.codec import encode_result
 from cadence.core.contract.step import StepResult
 from cadence.executor.worker import wire
-from cadence.executor.worker.rank_loop import Fail
+from cadence.executor.worker.rank_link import Fail
 from cadence.kernels.interface.collectives import Collectives
 from cadence.kernels.interface.links import StageLinks
 from cadence.process.messages import ResultWriter

@@ -7,13 +7,13 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from cadence.core.errors import CadenceError
+from cadence.executor.worker.rank_link import Fail, RankLink
 from cadence.process.ended import PARENT_GONE
-from cadence.process.messages import ClosedError, MessageReader, ResultWriter
+from cadence.process.messages import ClosedError
 
 if TYPE_CHECKING:
     from cadence.executor.worker.carrier import Carrier
@@ -24,17 +24,6 @@ SILENCE_S = 60.0  # without a heartbeat, of a process that is not stopped
 FAILED, RANK_GONE = 1, 4  # exit statuses, beside PARENT_GONE
 
 logger = logging.getLogger("cadence.executor")
-Fail = Callable[[Exception], None]  # says what a thread ended of, and ends the process
-
-
-@dataclass(frozen=True, slots=True)
-class RankLink:
-    """How a rank reaches its engine."""
-
-    rank: int
-    commands: MessageReader
-    results: ResultWriter
-    linger_s: float = 0.0  # of a rank whose peer is gone: the engine should know of that one first
 
 
 def carry_out(link: RankLink, open_carrier: Callable[[Fail], Carrier]) -> int:

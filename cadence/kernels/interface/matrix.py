@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 
-if TYPE_CHECKING:
-    from cadence.kernels.interface.ops import Ops, Pair
-
 Norm = tuple[torch.Tensor, float]  # weight [cols] and eps of an RMS norm
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+class StreamOps(Protocol):
+    """Those of `Ops` that matrices without a norm or a gate of their own call."""
+
+    def add_rms_norm(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> Pair: ...
+
+    def silu_mul(self, x: torch.Tensor) -> torch.Tensor: ...
+
+    def gelu_tanh_mul(self, x: torch.Tensor) -> torch.Tensor: ...
 
 
 class PackedMatrix(Protocol):
@@ -42,11 +50,11 @@ class PackedMatrix(Protocol):
         """As `linear`, or terms [P, T, rows] that an RMS norm adds up."""
         ...
 
-    def add_norm_linear(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, ops: Ops) -> Pair:
+    def add_norm_linear(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, ops: StreamOps) -> Pair:
         """stream = (x, residual) -> (linear(rms_norm(x + residual)), x + residual)"""
         ...
 
-    def add_norm_gated(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, gelu: bool, ops: Ops) -> Pair:
+    def add_norm_gated(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, gelu: bool, ops: StreamOps) -> Pair:
         """The same of W [2 * I, cols] = (gate, up), then gelu_tanh or silu(gate) * up."""
         ...
 
@@ -54,7 +62,9 @@ class PackedMatrix(Protocol):
         """Whether `gated` of so many rows costs less than a gate and a product."""
         ...
 
-    def gated(self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, terms: bool, ops: Ops) -> torch.Tensor:
+    def gated(
+        self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, terms: bool, ops: StreamOps
+    ) -> torch.Tensor:
         """x [T, 2 * cols] = (gate, up) -> `linear` of gelu_tanh or silu(gate) * up; with `terms`, `linear_terms`"""
         ...
 
@@ -68,18 +78,20 @@ class ComposedMatrix(ABC):
     def linear_terms(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return self.linear(x, bias)
 
-    def add_norm_linear(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, ops: Ops) -> Pair:
+    def add_norm_linear(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, ops: StreamOps) -> Pair:
         normed, total = ops.add_rms_norm(*stream, *norm)
         return self.linear(normed, bias), total
 
-    def add_norm_gated(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, gelu: bool, ops: Ops) -> Pair:
+    def add_norm_gated(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, gelu: bool, ops: StreamOps) -> Pair:
         inner, total = self.add_norm_linear(stream, norm, bias, ops)
         return ops.gelu_tanh_mul(inner) if gelu else ops.silu_mul(inner), total
 
     def takes_gate(self, rows: int) -> bool:
         return False
 
-    def gated(self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, terms: bool, ops: Ops) -> torch.Tensor:
+    def gated(
+        self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, terms: bool, ops: StreamOps
+    ) -> torch.Tensor:
         inner = ops.gelu_tanh_mul(x) if gelu else ops.silu_mul(x)
         return self.linear_terms(inner, bias) if terms else self.linear(inner, bias)
 

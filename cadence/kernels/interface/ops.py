@@ -11,11 +11,10 @@ import torch
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.interface.expert_ops import ExpertOps
 from cadence.kernels.interface.lora_ops import LoraOps
-from cadence.kernels.interface.matrix import MatrixPacker, Norm
+from cadence.kernels.interface.matrix import MatrixPacker, Norm, Pair
 from cadence.kernels.interface.row_ops import RowOps
 from cadence.kernels.interface.suffix_ops import SuffixOps
 
-Pair = tuple[torch.Tensor, torch.Tensor]
 MaybeTensor = torch.Tensor | None
 Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 

@@ -4,30 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from cadence.config.args import nearest
 from cadence.core.errors import CadenceError, InvalidRequestError
 from cadence.entrypoints.cli.chat import transcript
+from cadence.entrypoints.cli.chat.screen import Screen
+from cadence.entrypoints.cli.shared.streaming import Answer
 
 if TYPE_CHECKING:
-    from cadence.entrypoints.cli.chat.loop import ChatLoop
-
-Command = Callable[["ChatLoop", str], None]
+    from cadence.entrypoints.cli.chat.conversation import History
 
 
-def show_help(loop: ChatLoop, argument: str) -> None:
+class CommandTarget(Protocol):
+    """What commands change of a chat."""
+
+    chat: History
+    screen: Screen
+    model: str
+    saved: set[Path]  # files this chat has written, and may write again
+    running: bool
+
+    def answer(self, ask: Callable[[Callable[[str], None]], Answer]) -> None: ...
+
+
+Command = Callable[[CommandTarget, str], None]
+
+
+def show_help(loop: CommandTarget, argument: str) -> None:
     width = max(len(usage) for usage, _, _ in COMMANDS.values())
     lines = [f"{usage:<{width}}  {text}" for usage, text, _ in COMMANDS.values()]
     loop.screen.note("\n".join([*lines, *KEYS]))
 
 
-def reset(loop: ChatLoop, argument: str) -> None:
+def reset(loop: CommandTarget, argument: str) -> None:
     loop.chat.reset()
     loop.screen.note("a new conversation")
 
 
-def system(loop: ChatLoop, argument: str) -> None:
+def system(loop: CommandTarget, argument: str) -> None:
     if not argument:
         loop.screen.note(loop.chat.system or "no system prompt")
         return
@@ -35,7 +50,7 @@ def system(loop: ChatLoop, argument: str) -> None:
     loop.screen.note("a new conversation with this system prompt")
 
 
-def set_option(loop: ChatLoop, argument: str) -> None:
+def set_option(loop: CommandTarget, argument: str) -> None:
     settings = loop.chat.settings
     name, *value = argument.split(maxsplit=1)[:2] if argument else ("",)
     if not name:
@@ -46,11 +61,11 @@ def set_option(loop: ChatLoop, argument: str) -> None:
         loop.screen.note(settings.set(name, value[0].strip()))
 
 
-def retry(loop: ChatLoop, argument: str) -> None:
+def retry(loop: CommandTarget, argument: str) -> None:
     loop.answer(loop.chat.retry)
 
 
-def save(loop: ChatLoop, argument: str) -> None:
+def save(loop: CommandTarget, argument: str) -> None:
     if not argument:
         raise InvalidRequestError("name a file: /save talk.md or /save talk.json", "path")
     if not loop.chat.messages:
@@ -63,7 +78,7 @@ def save(loop: ChatLoop, argument: str) -> None:
     loop.screen.note(f"saved to {path}")
 
 
-def leave(loop: ChatLoop, argument: str) -> None:
+def leave(loop: CommandTarget, argument: str) -> None:
     loop.running = False
 
 
@@ -93,7 +108,7 @@ def words(settings: list[str]) -> list[str]:
     return [*COMMANDS, *(f"/set {name}" for name in settings)]
 
 
-def run_command(loop: ChatLoop, line: str) -> None:
+def run_command(loop: CommandTarget, line: str) -> None:
     name, _, argument = line.partition(" ")
     known = COMMANDS.get(ALIASES.get(name, name))
     if known is None:

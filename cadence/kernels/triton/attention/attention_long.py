@@ -18,6 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
+from cadence.device.torch_private import cudnn_attention
 from cadence.kernels.interface.attention_batch import LARGE_RUN, LONG, AttentionShape, LongRun
 from cadence.kernels.interface.ops import Pair
 from cadence.kernels.triton.common.launch import quick
@@ -46,8 +47,7 @@ class CudnnAttend:
         return fits and cache.device.type == "cuda" and architecture() >= _FIRST and torch.backends.cudnn.is_available()
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float) -> Pair:
-        op = torch.ops.aten._scaled_dot_product_cudnn_attention
-        return op(q, k, v, None, True, 0.0, causal, False, scale=scale)[:2]
+        return cudnn_attention(q, k, v, causal, scale)
 
 
 @dataclass(frozen=True, slots=True)

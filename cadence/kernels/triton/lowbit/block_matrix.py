@@ -7,8 +7,8 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F
 
-from cadence.kernels.interface.matrix import ComposedMatrix, Norm
-from cadence.kernels.interface.ops import Ops, Pair
+from cadence.kernels.interface.matrix import ComposedMatrix, Norm, StreamOps
+from cadence.kernels.interface.ops import Pair
 from cadence.kernels.triton.linear.few_rows import FewTile
 from cadence.kernels.triton.linear.gemv import Entry
 from cadence.kernels.triton.lowbit.block_launch import Blocks
@@ -106,13 +106,13 @@ class BlockMatrix(ComposedMatrix):
     def values(self, first: int, count: int) -> torch.Tensor:
         return self._products.rows_of(first, count).values(torch.float32)
 
-    def add_norm_linear(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, ops: Ops) -> Pair:
+    def add_norm_linear(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, ops: StreamOps) -> Pair:
         if self._suits_one(stream[1]):
             entry = Entry(residual=stream[1], norm_weight=norm[0], eps=norm[1])
             return self._products.one_row(stream[0], bias, entry, "", self._pdl)
         return super().add_norm_linear(stream, norm, bias, ops)
 
-    def add_norm_gated(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, gelu: bool, ops: Ops) -> Pair:
+    def add_norm_gated(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, gelu: bool, ops: StreamOps) -> Pair:
         if self._suits_one(stream[1]):
             entry = Entry(residual=stream[1], norm_weight=norm[0], eps=norm[1])
             return self._products.one_row(stream[0], bias, entry, "gelu" if gelu else "silu", self._pdl)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
-from cadence.kernels.interface.matrix import ComposedMatrix, Norm, PackedMatrix
+from cadence.device.torch_private import scaled_matmul
+from cadence.kernels.interface.matrix import ComposedMatrix, Norm, PackedMatrix, StreamOps
 from cadence.kernels.interface.ops import Ops, Pair
 from cadence.kernels.triton.linear.gemv import Entry, few_tokens
 from cadence.kernels.triton.lowbit.block_launch import Blocks
@@ -79,7 +80,7 @@ class FewBitsMatrix(ComposedMatrix):
     def values(self, first: int, count: int) -> torch.Tensor:
         return self._stored.rows_of(first, count).widened()
 
-    def add_norm_linear(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, ops: Ops) -> Pair:
+    def add_norm_linear(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, ops: StreamOps) -> Pair:
         if self._suits_one(stream[1]):
             entry = Entry(residual=stream[1], norm_weight=norm[0], eps=norm[1])
             return self._one(stream[0], bias, entry, "")
@@ -88,7 +89,7 @@ class FewBitsMatrix(ComposedMatrix):
             return self._by_eight(quants, bias, splits=False), total
         return super().add_norm_linear(stream, norm, bias, ops)
 
-    def add_norm_gated(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, gelu: bool, ops: Ops) -> Pair:
+    def add_norm_gated(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, gelu: bool, ops: StreamOps) -> Pair:
         if self._suits_one(stream[1]):
             entry = Entry(residual=stream[1], norm_weight=norm[0], eps=norm[1])
             return self._one(stream[0], bias, entry, "gelu" if gelu else "silu")
@@ -97,7 +98,9 @@ class FewBitsMatrix(ComposedMatrix):
     def takes_gate(self, rows: int) -> bool:
         return self._rounds and not self._takes_one(rows)
 
-    def gated(self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, terms: bool, ops: Ops) -> torch.Tensor:
+    def gated(
+        self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, terms: bool, ops: StreamOps
+    ) -> torch.Tensor:
         if not self.takes_gate(x.shape[0]):
             return super().gated(x, bias, gelu, terms, ops)
         quants = quantized_rows(x, self._stored.values.dtype, self._pdl, "gelu" if gelu else "silu")
@@ -139,10 +142,8 @@ class FewBitsMatrix(ComposedMatrix):
         return linear_eight(quants, self._stored, bias, self._dtype, tile, self._pdl)
 
     def _scaled(self, quants: Pair, bias: torch.Tensor | None) -> torch.Tensor:
-        out = torch._scaled_mm(
-            quants[0], self._stored.values.t(), quants[1], self._row_scales.view(1, -1), out_dtype=self._dtype,
-            use_fast_accum=True,
-        )  # fmt: skip
+        x, scales = quants
+        out = scaled_matmul(x, self._stored.values.t(), scales, self._row_scales.view(1, -1), self._dtype)
         return out if bias is None else out.add_(bias)
 
 
