@@ -24,7 +24,7 @@ from benchmarks.shapes import SHAPES
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.interface.ops import DrawParams
 from cadence.kernels.triton.linear import gemv
-from cadence.kernels.triton.linear.gemv import Entry, Tile, choose_tile, one_row
+from cadence.kernels.triton.linear.gemv import Entry, Tile, choose_tile, few_tokens
 from cadence.kernels.triton.linear.matmul import Tiles, choose_tiles, fixed_linear
 from cadence.kernels.triton.ops import TritonOps
 from cadence.models.interface.build import BuildContext
@@ -116,7 +116,7 @@ class OneRow:
 
     def fused(self, tile: Tile, pdl: bool) -> float:
         ways = (self.entry, self.case.gate, pdl, tile)
-        return replay_us([partial(one_row, self.x, weight, None, *ways) for weight in self.weights])
+        return replay_us([partial(few_tokens, self.x, weight, None, *ways) for weight in self.weights])
 
     def torch_linear(self) -> float:
         """The product alone: no norm, no gate."""
@@ -131,7 +131,7 @@ class OneRow:
         if self.case.gate:
             gate, up = exact.chunk(2, dim=1)
             exact = F.silu(gate) * up
-        ours = one_row(self.x, self.weights[0], None, self.entry, self.case.gate, pdl, tile)[0].double()
+        ours = few_tokens(self.x, self.weights[0], None, self.entry, self.case.gate, pdl, tile)[0].double()
         return float((ours - exact).norm() / exact.norm())
 
 
@@ -143,7 +143,7 @@ def time_rows(sweep: bool) -> Iterator[dict[str, Any]]:
     for case in cases():
         bench = OneRow(case)
         plain = bench.torch_linear()
-        chosen = choose_tile(case.rows, case.width)
+        chosen = choose_tile(1, case.rows, case.width)
         for tile in tiles_for(case) if sweep else [chosen]:
             us = bench.fused(tile, pdl=True)
             alone = bench.fused(tile, pdl=False) if tile == chosen else 0.0

@@ -32,7 +32,7 @@ from cadence.device.cpu import CpuDevice
 from cadence.device.cpus import usable_cpus
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.select import select_ops
-from cadence.lora.adapter import WEIGHTS_FILE, read_adapter
+from cadence.lora.adapter import WEIGHTS_FILE, open_adapter
 from cadence.lora.config import CONFIG_FILE
 from cadence.lora.limits import LoraLimits
 from cadence.lora.model import LoraModel
@@ -74,7 +74,7 @@ class Bench:
         for slot in range(self.asked.adapters):
             with tempfile.TemporaryDirectory() as folder:
                 write_adapter(Path(folder), names, self.asked.rank, slot)
-                lora.put(slot, lora.prepare(read_adapter(Path(folder), limits)))
+                lora.put(slot, lora.prepare(open_adapter(Path(folder), limits)))
 
     def context(self, with_adapters: bool) -> ForwardContext:
         batch, caches = self._batch

@@ -202,9 +202,19 @@ def check_shared(args: EngineArgs, dtype: str, kind: str) -> None:
 
 
 def resolve_parallel(args: EngineArgs) -> ParallelConfig:
-    sizes = (args.tensor_parallel_size, args.pipeline_parallel_size)
-    backend = "mp" if max(*sizes, args.nnodes) > 1 else "uni"
-    place = (args.nnodes, args.node_rank, args.master_addr, args.master_port)
-    nodes = NodesConfig(*place, args.node_secret_file or "")
-    backend = args.distributed_executor_backend or backend
-    return ParallelConfig(backend, *sizes, args.data_parallel_size, nodes, args.engine_number)
+    has_workers = max(args.tensor_parallel_size, args.pipeline_parallel_size, args.nnodes) > 1
+    nodes = NodesConfig(
+        count=args.nnodes,
+        rank=args.node_rank,
+        address=args.master_addr,
+        port=args.master_port,
+        secret_file=args.node_secret_file or "",
+    )
+    return ParallelConfig(
+        backend=args.distributed_executor_backend or ("mp" if has_workers else "uni"),
+        tensor_parallel_size=args.tensor_parallel_size,
+        pipeline_parallel_size=args.pipeline_parallel_size,
+        data_parallel_size=args.data_parallel_size,
+        nodes=nodes,
+        engine=args.engine_number,
+    )

@@ -387,7 +387,13 @@ def _device(args: EngineArgs, kind: str, inputs: ResolveInputs) -> DeviceConfig:
         raise ConfigError(f"device={args.device} was asked for, but the device found is {kind}", "device")
     if args.kernels == "cpu" and kind == "cuda":
         raise ConfigError("kernels=cpu do not run on a GPU; use auto, triton or reference", "kernels")
-    graphs = "none" if args.enforce_eager else DEFAULTS[kind].graphs
-    warmup = args.warmup or ("none" if inputs.offline else "lazy")
-    asked = (args.kernels, graphs, args.deterministic, args.cpu_threads, inputs.cpu_isa, warmup)
-    return DeviceConfig(kind, *asked, devices_of(args))
+    return DeviceConfig(
+        kind=kind,
+        kernels=args.kernels,
+        graphs="none" if args.enforce_eager else DEFAULTS[kind].graphs,
+        deterministic=args.deterministic,
+        cpu_threads=args.cpu_threads,
+        cpu_isa=inputs.cpu_isa,
+        warmup=args.warmup or ("none" if inputs.offline else "lazy"),
+        ids=devices_of(args),
+    )

@@ -84,8 +84,8 @@ class KVLayout:
             for group in self.groups
         ]
         layers = [self.layers[layer] for layer in own]
-        packed = _pack(groups, [layer.part_bytes(self.block_size, self.dtype) for layer in layers])
-        return KVLayout(self.block_size, self.dtype, tuple(groups), tuple(layers), *packed)
+        plan = _pack(groups, [layer.part_bytes(self.block_size, self.dtype) for layer in layers])
+        return plan.layout(layers, self.block_size, self.dtype)
 
     @property
     def block_bytes(self) -> int:
@@ -104,7 +104,7 @@ def plan_layout(layers: Sequence[LayerKV], block_size: int, dtype: str) -> KVLay
     plans = [_plan(by_kind, sizes, limit) for limit in _limits(by_kind, sizes, alike)]
     few = [plan for plan in plans if len(plan.groups) <= _MOST_GROUPS] or plans[-1:]
     best = few[0] if alike else min(few, key=_Plan.cost)
-    return KVLayout(block_size, dtype, best.groups, tuple(layers), best.places, best.slots)
+    return best.layout(layers, block_size, dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,16 @@ class _Plan:
     def cost(self) -> tuple[int, int, int]:
         block, full = sum(self.slots), sum(group.kind == FULL for group in self.groups)
         return full * block, len(self.groups) * block, len(self.groups)
+
+    def layout(self, layers: Sequence[LayerKV], block_size: int, dtype: str) -> KVLayout:
+        return KVLayout(
+            block_size=block_size,
+            dtype=dtype,
+            groups=self.groups,
+            layers=tuple(layers),
+            places=self.places,
+            slots=self.slots,
+        )
 
 
 def _limits(by_kind: _ByKind, sizes: _Sizes, alike: bool) -> list[int]:
@@ -137,11 +147,10 @@ def _plan(by_kind: _ByKind, sizes: _Sizes, limit: int) -> _Plan:
                 start, total = end, 0
             total += sum(sizes[layer])
         groups.append(KVGroup(kind, window, tuple(members[start:])))
-    return _Plan(tuple(groups), *_pack(groups, sizes))
+    return _pack(groups, sizes)
 
 
-def _pack(groups: list[KVGroup], sizes: _Sizes) -> tuple[tuple[KVPlace, ...], tuple[int, ...]]:
-    """(place of each layer, sizes of the slots)"""
+def _pack(groups: list[KVGroup], sizes: _Sizes) -> _Plan:
     slots: list[int] = []
     parts: list[list[tuple[int, int]]] = [[] for _ in sizes]
     for number in range(max(map(len, sizes), default=0)):
@@ -153,7 +162,7 @@ def _pack(groups: list[KVGroup], sizes: _Sizes) -> tuple[tuple[KVPlace, ...], tu
         slots += rooms
     group_of = {layer: index for index, group in enumerate(groups) for layer in group.layers}
     places = tuple(KVPlace(group_of[layer], tuple(each)) for layer, each in enumerate(parts))
-    return places, tuple(slots)
+    return _Plan(groups=tuple(groups), places=places, slots=tuple(slots))
 
 
 def _pack_parts(groups: list[list[int]], sizes: dict[int, int]) -> tuple[dict[int, tuple[int, int]], list[int]]:

@@ -33,7 +33,7 @@ class Meeting:
 
     def __init__(self, area: SharedArea, place: Place) -> None:
         calls = Calls(1)
-        self._host = CpuCollectives(calls, CpuLibrary(calls), area, *place)
+        self._host = CpuCollectives(calls, CpuLibrary(calls), area, rank=place[0], size=place[1])
 
     def all(self, own: bytes, width: int) -> list[bytes]:
         """own: at most `width` bytes -> those of every rank, zeros behind them"""
@@ -54,7 +54,7 @@ def open_gpu_collectives(area: SharedArea, device: CudaDevice, place: Place, ord
     here = f"{machine_id()}/{namespace('net')}"  # those with the same reach each other on loopback
     gpus = meeting.all(f"{here} {device.bus_id}".encode(), _NAME_BYTES)
     calls = device.host_calls()
-    host = CpuCollectives(calls, CpuLibrary(calls), area, *place)
+    host = CpuCollectives(calls, CpuLibrary(calls), area, rank=place[0], size=place[1])
     small: Exchange = StagedExchange(calls, host)
     large: Exchange = small
     if len(set(gpus)) == len(gpus):
@@ -63,7 +63,7 @@ def open_gpu_collectives(area: SharedArea, device: CudaDevice, place: Place, ord
         small = open_peers(meeting, device, place, large) if one_machine else large
     if place[0] == 0:
         _logger.info("small tensors go from GPU to GPU by %s, large ones by %s", small.name, large.name)
-    return GpuCollectives(*place, (small, large), host.check)
+    return GpuCollectives(rank=place[0], size=place[1], exchanges=(small, large), check=host.check)
 
 
 def _nccl(meeting: Meeting, device: CudaDevice, asked: tuple[Place, bool, bool], otherwise: Exchange) -> Exchange:

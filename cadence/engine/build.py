@@ -25,10 +25,10 @@ from cadence.engine.source import check_vocabulary, find_source
 from cadence.engine.text.input_processor import InputLimits
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
 from cadence.scheduler.budget import RunLimits, TokenBudget
-from cadence.scheduler.draft_policy import DraftPolicy
 from cadence.scheduler.feature import HostFeature
 from cadence.scheduler.features.adapters.slots import AdapterSlots
 from cadence.scheduler.features.drafts.feature import HostDrafts
+from cadence.scheduler.features.drafts.policy import DraftPolicy
 from cadence.scheduler.features.grammar.feature import GrammarOutputs
 from cadence.scheduler.features.host_bound import HostBound
 from cadence.scheduler.kv.sizing import max_len_that_fits
@@ -80,10 +80,9 @@ def build_engine(
     call, config, layout = opened.executor.call, opened.config, opened.layout
     num_blocks = config.cache.num_blocks_override or call(KV_BLOCKS, None)
     config = fit_context(config, args, _longest_request(config, layout, num_blocks))
-    limits = (num_blocks, config.model.max_model_len)
     slots = AdapterSlots(config.scheduler.adapter_slots)
     features = _features(config, slots, logits_processors)
-    scheduler = Scheduler(config.scheduler, config.cache, layout, *limits, features, _runs(config))
+    scheduler = _scheduler(config, layout, num_blocks, features)
     call(ALLOCATE_KV, num_blocks)
     call(WARM_UP, config.device.warmup)
     load = (lambda: tokenizer) if holds_text else partial(source.load_tokenizer, args.skip_tokenizer_init)
@@ -100,6 +99,18 @@ def build_engine(
         caps=opened.caps,
         device_name=opened.caps.name,
         default_sampling=default_sampling(args, config.model.hf),
+    )
+
+
+def _scheduler(config: EngineConfig, layout: KVLayout, num_blocks: int, features: Sequence[HostFeature]) -> Scheduler:
+    return Scheduler(
+        config=config.scheduler,
+        cache=config.cache,
+        layout=layout,
+        num_blocks=num_blocks,
+        max_model_len=config.model.max_model_len,
+        features=features,
+        runs=_runs(config),
     )
 
 

@@ -31,8 +31,14 @@ class ModelSource:
     draft: DraftSource | None = None  # what speculative_config names
 
     def resolve(self, args: EngineArgs, caps: Caps, offline: bool = False) -> EngineConfig:
-        known = (env.cpu_kv_cache_bytes(), env.cpu_isa(), env.has_compiler())
-        inputs = ResolveInputs(self.tokenizer_files, *known, self.draft, offline)
+        inputs = ResolveInputs(
+            tokenizer_files=self.tokenizer_files,
+            cpu_kv_bytes=env.cpu_kv_cache_bytes(),
+            cpu_isa=env.cpu_isa(),
+            compiler=env.has_compiler(),
+            draft=self.draft,
+            offline=offline,
+        )
         return resolve(args, self.files, self.hf, caps, inputs)
 
     def resolve_front(self, args: EngineArgs, info: EngineInfo) -> EngineConfig:

@@ -46,9 +46,14 @@ class PartSpans:
     saved: BufferSpan
 
     def of(self, memory: torch.Tensor) -> LoraPart:
-        tensors = (span.of(memory) for span in (self.a, self.b))
-        rest = (span.of(memory) for span in (self.factor, self.offset, self.saved))
-        return LoraPart(*tensors, self.scale, *rest)
+        return LoraPart(
+            a=self.a.of(memory),
+            b=self.b.of(memory),
+            scale=self.scale,
+            factor=self.factor.of(memory),
+            offset=self.offset.of(memory),
+            saved=self.saved.of(memory),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +135,14 @@ class Fitting:
             if made.saved.numel():
                 replaced.add(found.number)
         waiting.sort(key=lambda norms: norms.part.number)
-        sets = frozenset(changed), frozenset(replaced)
-        return PreparedAdapter(adapter.digest, gathered.memory(), spans, *sets, waiting)
+        return PreparedAdapter(
+            digest=adapter.digest,
+            memory=gathered.memory(),
+            parts=spans,
+            changed=frozenset(changed),
+            replaced=frozenset(replaced),
+            waiting=waiting,
+        )
 
     def _places(self, modules: Mapping[str, Shapes], where: str) -> dict[str, NumberedPart]:
         """Where in the model each module belongs, whose shapes fit there."""
@@ -265,6 +276,11 @@ def _own_bias(found: NumberedPart) -> torch.Tensor:
 
 
 def _gather(part: LoraPart, gathered: Gathered) -> PartSpans:
-    a, b = gathered.put(part.a), gathered.put(part.b)
-    rest = (gathered.put(tensor) for tensor in (part.factor, part.offset, part.saved))
-    return PartSpans(a, b, part.scale, *rest)
+    return PartSpans(
+        a=gathered.put(part.a),
+        b=gathered.put(part.b),
+        scale=part.scale,
+        factor=gathered.put(part.factor),
+        offset=gathered.put(part.offset),
+        saved=gathered.put(part.saved),
+    )

@@ -7,6 +7,7 @@ norm that follows it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import torch
@@ -77,25 +78,31 @@ class PostNormLayer(nn.Module):
 Layer = PreNormLayer | SandwichLayer | PostNormLayer
 
 
+@dataclass(frozen=True, slots=True)
+class DecoderParts:
+    embed: Embedding | LearnedPositions
+    layers: Sequence[Layer | Absent]
+    norm: Norm  # after the last layer
+    lm_head: LMHead
+
+
 class DecoderLM(MappedModule):
     """Implements `CausalLM`. A family builds the parts and names its weights; the path through them is this one.
 
     Layers that another stage has are `Absent`; `stage.py` takes out what else others have.
     """
 
-    def __init__(
-        self, embed: Embedding | LearnedPositions, layers: Sequence[Layer | Absent], norm: Norm, lm_head: LMHead
-    ) -> None:
+    def __init__(self, parts: DecoderParts) -> None:
         super().__init__()
-        self.embed = embed
-        self.layers = nn.ModuleList(layers)
-        self.norm = norm
-        self.lm_head = lm_head
-        self.entry: StageEntry = FromTokens(embed)
-        self.vocab_size = lm_head.vocab_size
-        own = [index for index, layer in enumerate(layers) if not isinstance(layer, Absent)]
+        self.embed = parts.embed
+        self.layers = nn.ModuleList(parts.layers)
+        self.norm = parts.norm
+        self.lm_head = parts.lm_head
+        self.entry: StageEntry = FromTokens(parts.embed)
+        self.vocab_size = parts.lm_head.vocab_size
+        own = [index for index, layer in enumerate(parts.layers) if not isinstance(layer, Absent)]
         self.own_layers = range(own[0], own[-1] + 1) if own else range(0)
-        if own and own[-1] == len(layers) - 1:
+        if own and own[-1] == len(parts.layers) - 1:
             self.layers[-1].attn.narrows = True
 
     def kv_layers(self) -> list[LayerKV]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from cadence.core.errors import ConfigError
 from cadence.kernels.interface.attention_batch import AttentionShape
-from cadence.models.decoder import FeedForward, PreNormLayer
+from cadence.models.decoder import DecoderParts, FeedForward, PreNormLayer
 from cadence.models.interface.build import BuildContext, ConfigView
-from cadence.models.interface.stage import Absent
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.embedding import Embedding, LMHead
 from cadence.models.layers.mlp import GatedMLP
@@ -78,7 +77,7 @@ def gated_decoder(
     feed_forward: Callable[[int], FeedForward] | None = None,
     *,
     mlp_bias: bool = False,
-) -> tuple[Embedding, list[PreNormLayer | Absent], RMSNorm, LMHead]:
+) -> DecoderParts:
     """The parts of a decoder of pre-norm layers with RMS norms and gated feed-forward blocks, unless others are given:
     what a block adds to the stream meets an RMS norm next."""
     embed = Embedding(build, dims.vocab, dims.hidden)
@@ -95,5 +94,9 @@ def gated_decoder(
             terms=True,
         )
 
-    layers = build.stage.layers(dims.layers, layer)
-    return embed, layers, RMSNorm(build, dims.hidden, dims.eps), LMHead(build, embed, tied=dims.tied)
+    return DecoderParts(
+        embed=embed,
+        layers=build.stage.layers(dims.layers, layer),
+        norm=RMSNorm(build, dims.hidden, dims.eps),
+        lm_head=LMHead(build, embed, tied=dims.tied),
+    )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cadence.core.errors import ConfigError
-from cadence.models.decoder import SandwichLayer
+from cadence.models.decoder import DecoderParts, SandwichLayer
 from cadence.models.dims import Dims
 from cadence.models.interface.build import BuildContext, ConfigView
-from cadence.models.interface.stage import Absent
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.embedding import Embedding, LMHead
 from cadence.models.layers.mlp import GatedMLP
@@ -36,7 +35,7 @@ def gemma_norm(build: BuildContext, size: int, eps: float) -> RMSNorm:
 
 def gemma_decoder(
     hf: ConfigView, build: BuildContext, dims: Dims, attention: Callable[[int], Attention]
-) -> tuple[Embedding, list[SandwichLayer | Absent], RMSNorm, LMHead]:
+) -> DecoderParts:
     if hf.get("use_bidirectional_attention"):
         raise ConfigError("a bidirectional Gemma is no causal model", field="use_bidirectional_attention")
     embed = Embedding(build, dims.vocab, dims.hidden, scale=dims.hidden**0.5)
@@ -52,6 +51,9 @@ def gemma_decoder(
             after=(norm(), norm()),
         )
 
-    layers = build.stage.layers(dims.layers, layer)
-    softcap = hf.get("final_logit_softcapping") or 0.0
-    return embed, layers, norm(), LMHead(build, embed, tied=dims.tied, softcap=softcap)
+    return DecoderParts(
+        embed=embed,
+        layers=build.stage.layers(dims.layers, layer),
+        norm=norm(),
+        lm_head=LMHead(build, embed, tied=dims.tied, softcap=hf.get("final_logit_softcapping") or 0.0),
+    )

@@ -39,4 +39,4 @@ class Gemma2ForCausalLM(DecoderLM):
             shape = dims.shape(windows[index], scale, softcap)
             return Attention(build, index, AttentionSpec(dims.hidden, shape, bias, bias), rotary)
 
-        super().__init__(*gemma_decoder(hf, build, dims, attention))
+        super().__init__(gemma_decoder(hf, build, dims, attention))

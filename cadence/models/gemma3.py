@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cadence.core.errors import ConfigError
-from cadence.models.decoder import DecoderLM
+from cadence.models.decoder import DecoderLM, DecoderParts
 from cadence.models.dims import layer_windows, read_dims
 from cadence.models.gemma import GEMMA_RULES, gemma_decoder, gemma_norm
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
@@ -59,7 +59,7 @@ class Gemma3ForCausalLM(DecoderLM):
             norms = HeadNorms(gemma_norm(build, dims.head_dim, dims.eps), gemma_norm(build, dims.head_dim, dims.eps))
             return Attention(build, index, spec, rotaries[types[index]], norms)
 
-        super().__init__(*gemma_decoder(hf, build, dims, attention))
+        super().__init__(gemma_decoder(hf, build, dims, attention))
 
 
 class Gemma3ForConditionalGeneration(DecoderLM):
@@ -80,7 +80,7 @@ class Gemma3ForConditionalGeneration(DecoderLM):
         if not isinstance(section, dict):
             raise ConfigError(f"text_config must be an object, found {section!r}", field="text_config")
         text = Gemma3ForCausalLM(section, build)
-        super().__init__(text.embed, list(text.layers), text.norm, text.lm_head)
+        super().__init__(DecoderParts(embed=text.embed, layers=list(text.layers), norm=text.norm, lm_head=text.lm_head))
 
 
 def _pattern(num_layers: int, period: int) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cadence.kernels.interface.attention_batch import AttentionShape
-from cadence.models.decoder import DecoderLM, PreNormLayer
+from cadence.models.decoder import DecoderLM, DecoderParts, PreNormLayer
 from cadence.models.dims import split_heads
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
@@ -48,10 +48,14 @@ class GPT2LMHeadModel(DecoderLM):
         hf = WithDefaults(hf, _DEFAULTS)
         hidden = hf["n_embd"]
         tokens = Embedding(build, hf["vocab_size"], hidden)
-        embed = LearnedPositions(build, tokens, NoLinear(), hf["n_positions"], hidden)
-        layers = build.stage.layers(hf["n_layer"], lambda index: _layer(hf, build, index))
-        norm = LayerNorm(build, hidden, hf["layer_norm_epsilon"])
-        super().__init__(embed, layers, norm, LMHead(build, tokens, tied=hf["tie_word_embeddings"]))
+        super().__init__(
+            DecoderParts(
+                embed=LearnedPositions(build, tokens, NoLinear(), hf["n_positions"], hidden),
+                layers=build.stage.layers(hf["n_layer"], lambda index: _layer(hf, build, index)),
+                norm=LayerNorm(build, hidden, hf["layer_norm_epsilon"]),
+                lm_head=LMHead(build, tokens, tied=hf["tie_word_embeddings"]),
+            )
+        )
 
 
 def _layer(hf: ConfigView, build: BuildContext, index: int) -> PreNormLayer:

@@ -51,5 +51,5 @@ class LlamaForCausalLM(DecoderLM):
         spec = AttentionSpec(dims.hidden, dims.shape(), qkv_bias=bias, out_bias=bias)
         mlp_bias = bool(hf.get("mlp_bias", False))
         super().__init__(
-            *gated_decoder(build, dims, lambda index: Attention(build, index, spec, rotary), mlp_bias=mlp_bias)
+            gated_decoder(build, dims, lambda index: Attention(build, index, spec, rotary), mlp_bias=mlp_bias)
         )

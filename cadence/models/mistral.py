@@ -21,4 +21,4 @@ class MistralForCausalLM(DecoderLM):
         rotary = Rotary(build, read_rope(hf, dims.head_dim))
         window = build.window(hf.get("sliding_window", _DEFAULT_WINDOW))
         spec = AttentionSpec(dims.hidden, dims.shape(window))
-        super().__init__(*gated_decoder(build, dims, lambda index: Attention(build, index, spec, rotary)))
+        super().__init__(gated_decoder(build, dims, lambda index: Attention(build, index, spec, rotary)))

@@ -37,7 +37,7 @@ class MixtralForCausalLM(DecoderLM):
         routing = Routing(hf["num_experts_per_tok"], renormalise=True, rounded=False)
         experts = ExpertsSpec(hf["num_local_experts"], dims.hidden, dims.intermediate, dims.activation, routing)
         super().__init__(
-            *gated_decoder(
+            gated_decoder(
                 build,
                 dims,
                 lambda index: Attention(build, index, spec, rotary),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from cadence.kernels.interface.attention_batch import AttentionShape
-from cadence.models.decoder import DecoderLM, PostNormLayer, PreNormLayer
+from cadence.models.decoder import DecoderLM, DecoderParts, PostNormLayer, PreNormLayer
 from cadence.models.dims import split_heads
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.interface.model import ForwardContext, ModelInputs
@@ -66,10 +66,12 @@ class OPTForCausalLM(DecoderLM):
         )
         normed = hf["do_layer_norm_before"] and not hf["_remove_final_layer_norm"]
         super().__init__(
-            embed,
-            build.stage.layers(hf["num_hidden_layers"], lambda index: _layer(hf, build, index)),
-            _norm(hf, build) if normed else NoNorm(),
-            LMHead(build, tokens, tied=hf["tie_word_embeddings"]),
+            DecoderParts(
+                embed=embed,
+                layers=build.stage.layers(hf["num_hidden_layers"], lambda index: _layer(hf, build, index)),
+                norm=_norm(hf, build) if normed else NoNorm(),
+                lm_head=LMHead(build, tokens, tied=hf["tie_word_embeddings"]),
+            )
         )
         self.project_out = Linear(build, hidden, word_size) if projected else NoLinear()
 

@@ -37,7 +37,7 @@ class Phi3ForCausalLM(DecoderLM):
         dims = read_dims(hf)
         rotary = Rotary(build, _rope(hf, dims.head_dim))
         spec = AttentionSpec(dims.hidden, dims.shape(build.window(hf.get("sliding_window"))))
-        super().__init__(*gated_decoder(build, dims, lambda index: Attention(build, index, spec, rotary)))
+        super().__init__(gated_decoder(build, dims, lambda index: Attention(build, index, spec, rotary)))
 
 
 def _rope(hf: ConfigView, head_dim: int) -> RopeConfig:

@@ -31,4 +31,4 @@ class Qwen2ForCausalLM(DecoderLM):
             spec = AttentionSpec(dims.hidden, dims.shape(windows[index]), qkv_bias=True)
             return Attention(build, index, spec, rotary)
 
-        super().__init__(*gated_decoder(build, dims, attention))
+        super().__init__(gated_decoder(build, dims, attention))

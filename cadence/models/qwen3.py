@@ -38,4 +38,4 @@ class Qwen3ForCausalLM(DecoderLM):
             norms = HeadNorms(RMSNorm(build, dims.head_dim, dims.eps), RMSNorm(build, dims.head_dim, dims.eps))
             return Attention(build, index, spec, rotary, norms)
 
-        super().__init__(*gated_decoder(build, dims, attention))
+        super().__init__(gated_decoder(build, dims, attention))

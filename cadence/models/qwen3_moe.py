@@ -58,4 +58,4 @@ class Qwen3MoeForCausalLM(DecoderLM):
                 return GatedMLP(build, dims.hidden, dims.intermediate, dims.activation)
             return Experts(build, experts)
 
-        super().__init__(*gated_decoder(build, dims, attention, feed_forward))
+        super().__init__(gated_decoder(build, dims, attention, feed_forward))

@@ -28,7 +28,7 @@ class SmolLM3ForCausalLM(DecoderLM):
             spec = AttentionSpec(dims.hidden, dims.shape(windows[index]), qkv_bias=bias, out_bias=bias)
             return Attention(build, index, spec, rotary if rotated[index] else unrotated)
 
-        super().__init__(*gated_decoder(build, dims, attention, mlp_bias=bool(hf.get("mlp_bias", False))))
+        super().__init__(gated_decoder(build, dims, attention, mlp_bias=bool(hf.get("mlp_bias", False))))
 
 
 def _rotated(hf: ConfigView, layers: int) -> list[bool]:

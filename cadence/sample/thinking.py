@@ -78,8 +78,12 @@ class ThinkingBudget:
             found = [(line, *self._rows[row]) for line, row in enumerate(rows_np.tolist()) if row in self._rows]
             lines, budgets, begins, ends = zip(*found, strict=True)
             upload = self._device.upload
-            columns = (np.array(column, dtype=np.int64) for column in (lines, budgets))
-            self._uploaded = Budgets(*map(upload, columns), upload(_padded(begins)), upload(_padded(ends)))
+            self._uploaded = Budgets(
+                lines=upload(np.array(lines, dtype=np.int64)),
+                budgets=upload(np.array(budgets, dtype=np.int64)),
+                begins=upload(_padded(begins)),
+                ends=upload(_padded(ends)),
+            )
             self._rows_np = rows_np.copy()
         return self._uploaded
 

@@ -33,7 +33,7 @@ from cadence.scheduler.request_state import OrderKey, RequestState, Status
 from cadence.scheduler.retiring import Retiring
 from cadence.scheduler.rows import RowTable
 from cadence.scheduler.running import RunningList
-from cadence.scheduler.snapshot import block_owners, views
+from cadence.scheduler.snapshot import block_owners, running_views, waiting_views
 from cadence.scheduler.step_in_flight import StepInFlight
 from cadence.scheduler.update import Reconciler
 
@@ -212,9 +212,14 @@ class Scheduler:
 
     def snapshot(self, with_blocks: bool) -> EngineState:
         """What a person may want to look at. The map of blocks costs as much as there are blocks."""
-        running, waiting = list(self._running), self._waiting.live()
-        owners = block_owners(running, self._kv) if with_blocks else []
-        return EngineState(*views(running, waiting, self._rows), owners, self._kv.block_size, self.stats())
+        running = list(self._running)
+        return EngineState(
+            running=running_views(running, self._rows),
+            waiting=waiting_views(self._waiting.live()),
+            block_owners=block_owners(running, self._kv) if with_blocks else [],
+            block_size=self._kv.block_size,
+            stats=self.stats(),
+        )
 
     def stats(self, preparing: Sequence[EngineRequest] = ()) -> EngineStats:
         """preparing: requests that will be added"""

@@ -9,12 +9,12 @@ from cadence.scheduler.request_state import RequestState
 from cadence.scheduler.rows import RowTable
 
 
-def views(
-    running: list[RequestState], waiting: list[RequestState], rows: RowTable
-) -> tuple[list[RequestView], list[RequestView]]:
-    """Of the running and of the waiting ones."""
-    computed = [int(rows.confirmed_np[request.row]) for request in running]
-    return [*map(_view, running, computed)], [_view(request, 0) for request in waiting]
+def running_views(running: list[RequestState], rows: RowTable) -> list[RequestView]:
+    return [_view(request, computed=int(rows.confirmed_np[request.row])) for request in running]
+
+
+def waiting_views(waiting: list[RequestState]) -> list[RequestView]:
+    return [_view(request, computed=0) for request in waiting]
 
 
 def _view(request: RequestState, computed: int) -> RequestView:

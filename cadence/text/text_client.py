@@ -42,7 +42,8 @@ class _TextChild:
     @classmethod
     async def start(cls, load: LoadTokenizer) -> _TextChild:
         process, wire = await AsyncChild.start(sandboxed("cadence.text.text_process", "the text process"))
-        child = cls(process, *await asyncio.open_connection(sock=wire, limit=_BUFFER))
+        reader, writer = await asyncio.open_connection(sock=wire, limit=_BUFFER)
+        child = cls(process, reader, writer)
         try:
             async with asyncio.timeout(START_S):
                 await child.ask(load)

@@ -286,6 +286,31 @@ def rows_have_one_writer(sources: Sequence[Source]) -> Iterator[Violation]:
                     yield Violation(f"{source.path}:{ast.unparse(target)}", f"is written in {ROWS_FILE} alone")
 
 
+def positional_splats(sources: Sequence[Source]) -> Iterator[Violation]:
+    """Constructors are called with keywords, not with `*group`; a function's own `*args` may be passed on."""
+    for source in sources:
+        passed_on = {
+            inner
+            for node in source.nodes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.args.vararg is not None
+            for inner in ast.walk(node)
+            if isinstance(inner, ast.Starred) and ast.unparse(inner.value) == node.args.vararg.arg
+        }
+        calls = [node for node in source.nodes if isinstance(node, ast.Call) and _constructs(node.func)]
+        for call in calls:
+            for each in call.args:
+                if isinstance(each, ast.Starred) and each not in passed_on:
+                    yield Violation(f"{source.path}:{ast.unparse(call.func)}", f"{ast.unparse(each)}: use keywords")
+
+
+def _constructs(function: ast.expr) -> bool:
+    """Whether what is called is a class, by its name, or `__init__`. `(Segment * 3)(...)` is an array of C."""
+    if isinstance(function, ast.Subscript):
+        function = function.value
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name in ("cls", "__init__") or name.lstrip("_")[:1].isupper()
+
+
 def _assigned(node: ast.AST) -> Sequence[ast.expr]:
     if isinstance(node, ast.Assign):
         return node.targets
@@ -338,4 +363,5 @@ ALL: tuple[Check, ...] = (
     circles_of_files,
     mutual_folder_imports,
     rows_have_one_writer,
+    positional_splats,
 )

@@ -47,6 +47,14 @@ BREAKS = [
     (checks.host_array_names, CORE, "@dataclass\nclass A:\n    x: IntArray  # [n]"),
     (checks.rows_have_one_writer, SCHEDULER, "def f(rows):\n    rows.known_np[3] = 4"),
     (checks.rows_have_one_writer, SCHEDULER, "class A:\n    def f(self):\n        self._rows.known_np[3] += 4"),
+    (checks.positional_splats, CORE, "def f(limits):\n    return Scheduler(1, *limits, runs=2)"),
+    (checks.positional_splats, CORE, "x = parts._Plan[int](*pack())"),
+    (
+        checks.positional_splats,
+        CORE,
+        "class A:\n    @classmethod\n    def f(cls, *, sizes):\n        return cls(*sizes)",
+    ),
+    (checks.positional_splats, CORE, "class A(B):\n    def __init__(self, *rest):\n        super().__init__(*parts())"),
 ]
 HOLDS = [
     (
@@ -70,6 +78,12 @@ HOLDS = [
     (checks.shapes_of_tensor_fields, RUNNER, "@dataclass\nclass A:\n    x: torch.Tensor  # [tokens, hidden]"),
     (checks.host_array_names, CORE, "@dataclass\nclass A:\n    x_np: IntArray  # [n]"),
     (checks.rows_have_one_writer, SCHEDULER, "def f(rows):\n    known = rows.known_np[3]\n    known += 1"),
+    (checks.positional_splats, CORE, "class A(dict):\n    def __init__(self, *args):\n        super().__init__(*args)"),
+    (
+        checks.positional_splats,
+        CORE,
+        "x = Scheduler(sizes=sizes, **options)\ny = max(*sizes, 1)\nz = os.path.join(*parts)",
+    ),
 ]
 
 

@@ -49,7 +49,7 @@ class UnequalForCausalLM(DecoderLM):
             shape = AttentionShape(heads, kv_heads, size, size**-0.5, window)
             return Attention(build, index, AttentionSpec(dims.hidden, shape), Rotary(build, read_rope(hf, size)))
 
-        super().__init__(*gated_decoder(build, dims, attention))
+        super().__init__(gated_decoder(build, dims, attention))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from cadence.core.errors import ConfigError, ModelNotFoundError
 from cadence.runner.features.drafts.model_drafts import ModelDrafts
 from cadence.runner.layout import BatchLayout
 from cadence.runner.shapes import StepShape
-from cadence.scheduler.draft_policy import DraftPolicy
+from cadence.scheduler.features.drafts.policy import DraftPolicy
 from tests.e2e.test_speculation import (
     DRAFTING,
     DRAFTS,

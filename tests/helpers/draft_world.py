@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cadence.scheduler.draft_policy import DraftPolicy
+from cadence.scheduler.features.drafts.policy import DraftPolicy
 
 Cost = Callable[[float, int], float]  # seconds of a forward by tokens and rows
 

@@ -16,9 +16,9 @@ from cadence.core.failure import Failure
 from cadence.core.kv_spec import KVLayout
 from cadence.scheduler.budget import ONE_TOKEN, RunLimits
 from cadence.scheduler.burst import needs_host
-from cadence.scheduler.drafts import Drafts
 from cadence.scheduler.feature import HostFeature
 from cadence.scheduler.features.adapters.slots import AdapterSlots
+from cadence.scheduler.features.drafts.drafts import Drafts
 from cadence.scheduler.features.drafts.feature import HostDrafts
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_kind import SOURCE, needed_by, with_source_kind

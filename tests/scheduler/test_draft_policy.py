@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from cadence.scheduler.acceptance import VerifiedDrafts
-from cadence.scheduler.draft_cost import DraftCost
-from cadence.scheduler.draft_policy import DraftPolicy
+from cadence.scheduler.features.drafts.acceptance import VerifiedDrafts
+from cadence.scheduler.features.drafts.cost import DraftCost
+from cadence.scheduler.features.drafts.policy import DraftPolicy
 from tests.helpers.draft_world import COSTS, Cost, DraftWorld, best_speed, plain_speed
 from tests.helpers.wide import each_once, examples
 

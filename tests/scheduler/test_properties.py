@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from cadence.core.contract.request import FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.scheduler.budget import TokenBudget
-from cadence.scheduler.draft_policy import DraftPolicy
-from cadence.scheduler.drafts import Drafts
+from cadence.scheduler.features.drafts.drafts import Drafts
+from cadence.scheduler.features.drafts.policy import DraftPolicy
 from cadence.scheduler.kv.hashing import extend_hashes, root_digest
 from cadence.scheduler.kv.kinds.block import RequestBlocks
 from cadence.scheduler.kv.sizing import blocks_needed

@@ -23,8 +23,10 @@ class MetricsByEngine:
         num_engines: int = 1,
     ) -> None:
         """As `MetricsRecorder` has them."""
-        given = (model_name, cache, most_drafts, max_loras)
-        self._engines = [MetricsRecorder(*given, engine=number) for number in range(num_engines)]
+        self._engines = [
+            MetricsRecorder(model_name, cache, most_drafts=most_drafts, max_loras=max_loras, engine=number)
+            for number in range(num_engines)
+        ]
 
     def tokens(self, text: Completion, update: AnyUpdate) -> None:
         self._engines[update.engine].tokens(text, update)

@@ -69,12 +69,18 @@ class RequestText:
 
     def whole(self, tokens: RequestTokens) -> RequestUpdate:
         """An update with them that says for the rest what the last one said."""
-        times = (self.metrics.num_preemptions, self.metrics.first_scheduled_time)
-        update = RequestUpdate(
-            self.request_id, tokens.new_token_ids, (), (), None, None, self.num_cached_tokens, *times
+        return RequestUpdate(
+            request_id=self.request_id,
+            new_token_ids=tokens.new_token_ids,
+            logprobs=(),
+            prompt_logprobs=(),
+            finish_reason=None,
+            stop_reason=None,
+            num_cached_tokens=self.num_cached_tokens,
+            num_preemptions=self.metrics.num_preemptions,
+            first_scheduled_time=self.metrics.first_scheduled_time,
+            engine=tokens.engine,
         )
-        update.engine = tokens.engine
-        return update
 
     def is_only_text(self, update: AnyUpdate) -> bool:
         """Whether the user hears of this at once, and of nothing but text: so it is with most tokens."""

@@ -34,7 +34,8 @@ class ApiChild:
     @classmethod
     async def start(cls, options: bytes) -> ApiChild:
         """Signals of a terminal do not reach the process."""
-        child = cls(*await AsyncChild.start(Launch(API_COMMAND, "the API process", own_session=True)))
+        process, wire = await AsyncChild.start(Launch(API_COMMAND, "the API process", own_session=True))
+        child = cls(process, wire)
         child.tell(ToFront(options=options))
         return child
 

@@ -256,7 +256,8 @@ async def serve_many(
     """`start`: the command that makes an engine, and how long it is waited for. -> the exit status"""
     source = await asyncio.to_thread(find_source, args)
     applied = peer_env.applied(args, env.peer_variables())
-    owner = EngineOwner(source.engine_options(applied), *start)
+    command, limits = start
+    owner = EngineOwner(source.engine_options(applied), command, limits)
     told = {"args": dataclasses.asdict(args), "options": dataclasses.asdict(options), "tenant_salt": new_salt().hex()}
     adapters = served_at_start(options.lora_modules, (), "", enabled=True).all()
     named = [NamedAdapter(adapter.lora_name, adapter.lora_int_id, adapter.lora_path) for adapter in adapters]

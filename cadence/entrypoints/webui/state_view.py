@@ -67,9 +67,14 @@ def _told_apart(views: Sequence[RequestView], owns: Callable[[str], bool], mood:
     others = [view for view in views if not owns(view.request_id)]
     if not others:
         return own
-    names = ("prompt_tokens", "output_tokens", "computed_tokens", "num_preemptions")
-    totals = [sum(getattr(view, name) for view in others) for name in names]
-    return [*own, RequestView(f"{mood} requests of other keys", *totals)]
+    together = RequestView(
+        request_id=f"{mood} requests of other keys",
+        prompt_tokens=sum(view.prompt_tokens for view in others),
+        output_tokens=sum(view.output_tokens for view in others),
+        computed_tokens=sum(view.computed_tokens for view in others),
+        num_preemptions=sum(view.num_preemptions for view in others),
+    )
+    return [*own, together]
 
 
 def _requests(views: Sequence[RequestView]) -> list[dict[str, Any]]:

@@ -168,10 +168,15 @@ def _seats(mesh: Mesh, config: EngineConfig, have_all: bool) -> list[Seat]:
     ranks = range(mesh.world_size)
     if config.device.kind == "cuda":
         gpus = config.device.ids or tuple(ranks)
-        shared = [(gpu, gpus.count(gpu)) for gpu in gpus]
-        return [Seat(mesh.at(rank), 0, (), *gpu, have_all) for rank, gpu in zip(ranks, shared, strict=True)]
+        return [
+            Seat(mesh.at(rank), num_threads=0, gpu=gpu, num_sharers=gpus.count(gpu), has_all=have_all)
+            for rank, gpu in zip(ranks, gpus, strict=True)
+        ]
     shares = cpu_shares(mesh.world_size, config.device.cpu_threads)
-    return [Seat(mesh.at(rank), *share, has_all=have_all) for rank, share in zip(ranks, shares, strict=True)]
+    return [
+        Seat(mesh.at(rank), num_threads=threads, cpus=cpus, has_all=have_all)
+        for rank, (threads, cpus) in zip(ranks, shares, strict=True)
+    ]
 
 
 def check_processors(processors: Processors) -> None:

@@ -120,7 +120,7 @@ class NetworkRanks:
         with RankListener(self._listener, self._ticket) as listener:
             self._launcher.start(self._ticket)
             self._await_ranks(listener)
-            self.results += [JoinedRank(*joined) for joined in listener.joined()]
+            self.results += [JoinedRank(hello, connection) for hello, connection in listener.joined()]
         hellos = [rank.hello for rank in self.results]
         for rank, welcome in zip(self.results, welcomes(hellos, self._num_threads), strict=True):
             rank.connection.write(encode_joining(welcome), TICK_S)

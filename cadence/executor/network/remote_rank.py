@@ -161,9 +161,17 @@ def _offers(mesh: Mesh) -> tuple[list[CollectiveArea | LinkArea], Offers]:
 
 def _introduce(ticket: Ticket, connection: MessageSocket, offers: Offers, listener: socket.socket) -> Welcome:
     """-> the engine's answer, when all ranks are there"""
-    reachable = (connection.own_host, listener.getsockname()[1])
-    about = (ticket.mesh, ticket.num_nodes, host_key(ticket.node), socket.gethostname(), os.getpid(), ticket.digest)
-    hello = Hello(*about, offers, reachable, num_engines=ticket.num_engines)
+    hello = Hello(
+        mesh=ticket.mesh,
+        num_nodes=ticket.num_nodes,
+        host=host_key(ticket.node),
+        host_name=socket.gethostname(),
+        pid=os.getpid(),
+        digest=ticket.digest,
+        offers=offers,
+        reachable_at=(connection.own_host, listener.getsockname()[1]),
+        num_engines=ticket.num_engines,
+    )
     connection.write(encode_joining(hello), 5.0)
     welcome = decode_welcome(connection.read(2 * JOIN_S))
     if welcome.refusal:
@@ -185,8 +193,8 @@ def _open_carrier(ticket: Ticket, welcome: Welcome, link: RankLink, listener: so
     from cadence.executor.worker.carrier import Carrier
     from cadence.executor.worker.wire import Seat, decode_config
 
-    share = cpu_shares(welcome.num_on_host, welcome.num_threads)[welcome.place]
-    seat = Seat(ticket.mesh, *share)
+    num_threads, cpus = cpu_shares(welcome.num_on_host, welcome.num_threads)[welcome.place]
+    seat = Seat(ticket.mesh, num_threads=num_threads, cpus=cpus)
     settle(seat)
     config = decode_config(link.commands.read(JOIN_S))
     if config.device.kind == "cuda":

@@ -33,5 +33,6 @@ def share_facts(links: StageLinks, own: DraftFacts, device: torch.device) -> Dra
     links.hear(heard)
     _, *values = heard.tolist()
     links.check()
-    layers = [LayerKV(*values[3 * layer : 3 * layer + 3]) for layer in range(num_layers)]
+    each = [values[first : first + 3] for first in range(0, 3 * num_layers, 3)]
+    layers = [LayerKV(num_kv_heads=heads, head_dim=dim, window=window) for heads, dim, window in each]
     return DraftFacts(layers, values[3 * num_layers :])

@@ -61,8 +61,15 @@ class WorkerConfig:
 
     @classmethod
     def of(cls, config: EngineConfig) -> WorkerConfig:
-        sections = (config.model, config.load, config.cache, config.scheduler, config.device, config.speculative)
-        return cls(*sections, config.lora)
+        return cls(
+            model=config.model,
+            load=config.load,
+            cache=config.cache,
+            scheduler=config.scheduler,
+            device=config.device,
+            speculative=config.speculative,
+            lora=config.lora,
+        )
 
 
 def _whole(

@@ -100,14 +100,15 @@ class TritonOps(TorchOps):
 
     def add_norm_linear(self, stream: Pair, norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None) -> Pair:
         if not self._deterministic and suits(stream[1].shape[0], weight):
-            return few_tokens(stream[0], weight, bias, Entry(stream[1], *norm), pdl=self._pdl)
+            entry = Entry(residual=stream[1], norm_weight=norm[0], eps=norm[1])
+            return few_tokens(stream[0], weight, bias, entry, pdl=self._pdl)
         return compose.add_norm_linear(self, stream, norm, weight, bias)
 
     def add_norm_gated(
         self, stream: Pair, norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None, gelu: bool
     ) -> Pair:
         if not self._deterministic and suits(stream[1].shape[0], weight):
-            entry = Entry(stream[1], *norm)
+            entry = Entry(residual=stream[1], norm_weight=norm[0], eps=norm[1])
             return few_tokens(stream[0], weight, bias, entry, gate="gelu" if gelu else "silu", pdl=self._pdl)
         if self._few_rows:
             return self._gated_few(stream, norm, weight, bias, gelu)

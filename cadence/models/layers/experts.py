@@ -112,11 +112,13 @@ class Experts(nn.Module):
         gate_up = torch.empty((len(self.own), 2 * len(width), spec.hidden), dtype=build.dtype, device=device)
         down = torch.empty((len(self.own), spec.hidden, len(width)), dtype=build.dtype, device=device)
         inner, every = (spec.intermediate, width), (spec.hidden, range(spec.hidden))
-        shapes = (Held({"gate": inner, "up": inner}, every), Held({"": every}, inner))
+        held_gate_up, held_down = Held({"gate": inner, "up": inner}, every), Held({"": every}, inner)
 
         def expert(index: int) -> Expert:
-            stacks = (gate_up[index - self.own.start], down[index - self.own.start])
-            return Expert(*(_linear(build, held, values) for held, values in zip(shapes, stacks, strict=True)))
+            place = index - self.own.start
+            return Expert(
+                gate_up=_linear(build, held_gate_up, gate_up[place]), down=_linear(build, held_down, down[place])
+            )
 
         self.experts = nn.ModuleList(expert(index) if index in self.own else Absent() for index in range(spec.count))
         self._gelu = gates_by_gelu(spec.activation)

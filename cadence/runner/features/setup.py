@@ -161,8 +161,15 @@ def _drafts(
         return [DeviceDrafts(rows, [])], NothingAfter(models.aux_layers)
     state, draft = base.requests.state, models.draft
     if isinstance(draft, DraftModel):
-        counts = (drafted.computed, rows.most, base.blocks.tables, block_size)
-        of_drafter = DraftState(*counts, draft.drafter.ahead, draft.max_len, draft.vocab_size)
+        of_drafter = DraftState(
+            computed=drafted.computed,
+            most=rows.most,
+            tables=base.blocks.tables,
+            block_size=block_size,
+            ahead=draft.drafter.ahead,
+            max_len=draft.max_len,
+            num_ids=draft.vocab_size,
+        )
         parts = ModelDraftsParts(
             device=base.device,
             ops=base.ops,
@@ -189,6 +196,13 @@ def _waiting(device: Device, draft: AnyDraftModel, num_rows: int, shapes: Shapes
 
 def _shapes(known: Container[StepShape], limits: RunnerLimits, inputs: Sequence[str]) -> Shapes:
     if limits.graphs == "padded":
-        most = (limits.max_num_seqs, limits.max_num_tokens, limits.burst_steps, limits.width)
-        return PaddedShapes(known, *most, limits.speculative.by_model, inputs)
+        return PaddedShapes(
+            known,
+            max_num_seqs=limits.max_num_seqs,
+            max_num_tokens=limits.max_num_tokens,
+            most_forwards=limits.burst_steps,
+            width=limits.width,
+            by_model=limits.speculative.by_model,
+            inputs=inputs,
+        )
     return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, limits.graphs == "exact", limits.width)

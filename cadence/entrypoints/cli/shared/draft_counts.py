@@ -46,8 +46,12 @@ class DraftCounts:
                 positions[int(found[1])] += int(float(value))
         if not sums:
             return None
-        totals = (sums["num_drafts"], sums["num_draft_tokens"], sums["num_accepted_tokens"])
-        return cls(*totals, tuple(positions[place] for place in sorted(positions)))
+        return cls(
+            num_forwards=sums["num_drafts"],
+            num_drafted=sums["num_draft_tokens"],
+            num_accepted=sums["num_accepted_tokens"],
+            accepted_by_position=tuple(positions[place] for place in sorted(positions)),
+        )
 
     def minus(self, before: DraftCounts) -> DraftCounts:
         known = [*before.accepted_by_position, *[0] * len(self.accepted_by_position)]

@@ -88,7 +88,7 @@ class ParsedChoice:
                 events += self._text(piece.text)
             elif isinstance(piece, Thought):
                 self._reasoning.add(piece.text)
-                events.append(ReasoningDelta(self._index, piece.text, *self._tokens()))
+                events.append(self._reasoning_delta(piece.text))
             elif isinstance(piece, CallStart):
                 events += self._start(piece)
             elif isinstance(piece, CallArguments):
@@ -99,20 +99,20 @@ class ParsedChoice:
         if self._demanded:
             self._held.add(text)
             return []
-        return [TextDelta(self._index, text, *self._tokens())]
+        return [self._text_delta(text)]
 
     def _start(self, start: CallStart) -> list[ChatEvent]:
         if self._demanded not in ("", "required", start.name):
             return []
         number = self._calls[start.call] = len(self._calls)
         self._call_ids.append(start.id or self._new_id())
-        return [ToolCallDelta(self._index, number, self._call_ids[number], start.name, "", *self._tokens())]
+        return [self._call_delta(number, name=start.name)]
 
     def _arguments(self, piece: CallArguments) -> list[ChatEvent]:
         number = self._calls.get(piece.call)
         if number is None or not piece.json_text:
             return []
-        return [ToolCallDelta(self._index, number, self._call_ids[number], "", piece.json_text, *self._tokens())]
+        return [self._call_delta(number, arguments=piece.json_text)]
 
     def _close(self, finish_reason: str, output: CompletionOutput) -> list[ChatEvent]:
         events: list[ChatEvent] = []
@@ -126,15 +126,36 @@ class ParsedChoice:
         if self._demanded and not self._calls and finish_reason == "stop":
             return [ChoiceEnd(self._index, MISSING_CALL)]
         if held.strip():
-            events.append(TextDelta(self._index, held, *self._tokens()))
+            events.append(self._text_delta(held))
         if self._token_ids:
-            events.append(TextDelta(self._index, "", *self._tokens()))
+            events.append(self._text_delta(""))
         if self._calls and finish_reason == "stop":
             finish_reason = "tool_calls"
         return [*events, ChoiceEnd(self._index, finish_reason, output.stop_reason, output.failure)]
 
-    def _tokens(self) -> tuple[Sequence[int], Sequence[PositionLogprobs] | None, Sequence[int]]:
-        """Those that no event has carried yet."""
+    def _text_delta(self, text: str) -> TextDelta:
+        tokens, logprobs, drafted = self._take_tokens()
+        return TextDelta(index=self._index, text=text, token_ids=tokens, logprobs=logprobs, drafted=drafted)
+
+    def _reasoning_delta(self, text: str) -> ReasoningDelta:
+        tokens, logprobs, drafted = self._take_tokens()
+        return ReasoningDelta(index=self._index, text=text, token_ids=tokens, logprobs=logprobs, drafted=drafted)
+
+    def _call_delta(self, number: int, name: str = "", arguments: str = "") -> ToolCallDelta:
+        tokens, logprobs, drafted = self._take_tokens()
+        return ToolCallDelta(
+            index=self._index,
+            call=number,
+            call_id=self._call_ids[number],
+            name=name,
+            arguments=arguments,
+            token_ids=tokens,
+            logprobs=logprobs,
+            drafted=drafted,
+        )
+
+    def _take_tokens(self) -> tuple[Sequence[int], Sequence[PositionLogprobs] | None, Sequence[int]]:
+        """Those that no event has carried yet: ids, logprobs, and which were drafts."""
         tokens, logprobs, drafted = self._token_ids, self._logprobs, self._drafted
         self._token_ids, self._logprobs, self._drafted = [], None, []
         return tokens, logprobs, drafted

@@ -285,5 +285,5 @@ def _ending(events: list[ChatEvent]) -> list[ChatEvent]:
     """Marks what is said right before the end of a choice."""
     if len(events) > 1 and type(events[-1]) is ChoiceEnd:
         said = events[-2]
-        events[-2] = _LAST[type(said)](*(getattr(said, field.name) for field in fields(said)))
+        events[-2] = _LAST[type(said)](**{field.name: getattr(said, field.name) for field in fields(said)})
     return events

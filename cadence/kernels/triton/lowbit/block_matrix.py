@@ -108,13 +108,14 @@ class BlockMatrix(ComposedMatrix):
 
     def add_norm_linear(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, ops: Ops) -> Pair:
         if self._suits_one(stream[1]):
-            return self._products.one_row(stream[0], bias, Entry(stream[1], *norm), "", self._pdl)
+            entry = Entry(residual=stream[1], norm_weight=norm[0], eps=norm[1])
+            return self._products.one_row(stream[0], bias, entry, "", self._pdl)
         return super().add_norm_linear(stream, norm, bias, ops)
 
     def add_norm_gated(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, gelu: bool, ops: Ops) -> Pair:
         if self._suits_one(stream[1]):
-            gate = "gelu" if gelu else "silu"
-            return self._products.one_row(stream[0], bias, Entry(stream[1], *norm), gate, self._pdl)
+            entry = Entry(residual=stream[1], norm_weight=norm[0], eps=norm[1])
+            return self._products.one_row(stream[0], bias, entry, "gelu" if gelu else "silu", self._pdl)
         return super().add_norm_gated(stream, norm, bias, gelu, ops)
 
     def _suits_one(self, x: torch.Tensor) -> bool:

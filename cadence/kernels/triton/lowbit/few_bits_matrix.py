@@ -81,7 +81,8 @@ class FewBitsMatrix(ComposedMatrix):
 
     def add_norm_linear(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, ops: Ops) -> Pair:
         if self._suits_one(stream[1]):
-            return self._one(stream[0], bias, Entry(stream[1], *norm), "")
+            entry = Entry(residual=stream[1], norm_weight=norm[0], eps=norm[1])
+            return self._one(stream[0], bias, entry, "")
         if self._rounds:
             quants, total = normed_rows(stream, norm, self._stored.values.dtype, self._pdl)
             return self._by_eight(quants, bias, splits=False), total
@@ -89,7 +90,8 @@ class FewBitsMatrix(ComposedMatrix):
 
     def add_norm_gated(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, gelu: bool, ops: Ops) -> Pair:
         if self._suits_one(stream[1]):
-            return self._one(stream[0], bias, Entry(stream[1], *norm), "gelu" if gelu else "silu")
+            entry = Entry(residual=stream[1], norm_weight=norm[0], eps=norm[1])
+            return self._one(stream[0], bias, entry, "gelu" if gelu else "silu")
         return super().add_norm_gated(stream, norm, bias, gelu, ops)
 
     def takes_gate(self, rows: int) -> bool:

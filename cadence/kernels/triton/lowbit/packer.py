@@ -45,7 +45,7 @@ class GpuPacker:
         self._method = method
         self._dtype = dtype
         self.device = device
-        self._kind = kind
+        self._deterministic, self._pdl = kind
 
     def pack_blocks(self, kind: str, blocks: torch.Tensor, rows: int, cols: int) -> Part | None:
         on_device = blocks.to(self.device)
@@ -81,9 +81,9 @@ class GpuPacker:
     def _matrix(self, parts: list[Part]) -> PackedMatrix:
         """Of parts of one kind."""
         if few := [part for part in parts if isinstance(part, Stored)]:
-            return FewBitsMatrix(stacked(few), self._dtype, *self._kind)
+            return FewBitsMatrix(stacked(few), self._dtype, fixed=self._deterministic, pdl=self._pdl)
         if blocks := [part for part in parts if isinstance(part, Planes)]:
-            return BlockMatrix(stacked_planes(blocks), self._dtype, *self._kind)
+            return BlockMatrix(stacked_planes(blocks), self._dtype, fixed=self._deterministic, pdl=self._pdl)
         dense = [part for part in parts if isinstance(part, torch.Tensor)]
         return WideMatrix(torch.cat(dense) if len(dense) > 1 else dense[0], self._ops)
 

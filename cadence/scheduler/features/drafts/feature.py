@@ -11,8 +11,8 @@ from cadence.core.contract.drafts import DRAFTS, DraftChanges
 from cadence.core.contract.request import EngineRequest
 from cadence.core.contract.step import NO_TOKEN, IntArray, StepPlan, StepResult
 from cadence.core.draft_stats import DraftStats, Run
-from cadence.scheduler.drafts import Drafts
 from cadence.scheduler.feature import Books, Decodes, HostFeature
+from cadence.scheduler.features.drafts.drafts import Drafts
 from cadence.scheduler.features.drafts.progress import DrafterProgress
 from cadence.scheduler.news import News
 from cadence.scheduler.plan import PlanDraft

@@ -11,7 +11,7 @@ from cadence.entrypoints.server.chat.tools.format import SPACE, ToolFormat
 from cadence.entrypoints.server.chat.tools.syntax import NamedSyntax, ObjectSyntax, OneOf
 
 OBJECT = ObjectSyntax()
-DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
+DEEPSEEK_OPEN, DEEPSEEK_CLOSE = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 DEEPSEEK_CALL, DEEPSEEK_SEP, DEEPSEEK_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
 HARMONY_CHANNEL = "(?:commentary|comment|analysis|final)"  # whom a message goes to makes it a call, not its channel
 HARMONY_HEADER = re.compile(
@@ -88,15 +88,17 @@ NAMED = (
     ToolFormat(
         ("deepseek_v3",),
         NamedSyntax(DEEPSEEK_CALL, "\n", re.compile(rf"\w+{DEEPSEEK_SEP}(?P<name>[^\n<{{]+?)\s*"), ("```json",)),
-        DEEPSEEK[:1], DEEPSEEK[1:], (DEEPSEEK_CALL,), noise=("```", DEEPSEEK_END),
-        form=CallForm(f"{DEEPSEEK_CALL}function{DEEPSEEK_SEP}{NAME}\n```json\n", f"\n```{DEEPSEEK_END}", *DEEPSEEK),
+        (DEEPSEEK_OPEN,), (DEEPSEEK_CLOSE,), (DEEPSEEK_CALL,), noise=("```", DEEPSEEK_END),
+        form=CallForm(f"{DEEPSEEK_CALL}function{DEEPSEEK_SEP}{NAME}\n```json\n", f"\n```{DEEPSEEK_END}",
+                      DEEPSEEK_OPEN, DEEPSEEK_CLOSE),
         models="DeepSeek V3 and R1 of 2024 to March 2025",
     ),
     ToolFormat(
         ("deepseek_v31",),
         NamedSyntax(DEEPSEEK_CALL, DEEPSEEK_SEP, re.compile(r"\s*(?P<name>[^\n<{]+?)\s*"), empty=(DEEPSEEK_END,)),
-        DEEPSEEK[:1], DEEPSEEK[1:], (DEEPSEEK_CALL,), noise=(DEEPSEEK_END,),
-        form=CallForm(f"{DEEPSEEK_CALL}{NAME}{DEEPSEEK_SEP}", DEEPSEEK_END, *DEEPSEEK, between=""),
+        (DEEPSEEK_OPEN,), (DEEPSEEK_CLOSE,), (DEEPSEEK_CALL,), noise=(DEEPSEEK_END,),
+        form=CallForm(f"{DEEPSEEK_CALL}{NAME}{DEEPSEEK_SEP}", DEEPSEEK_END, DEEPSEEK_OPEN, DEEPSEEK_CLOSE,
+                      between=""),
         models="DeepSeek V3.1",
     ),
     ToolFormat(

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cadence.scheduler.draft_cost import CostCurve
+from cadence.scheduler.features.drafts.cost import CostCurve
 
 _BINS = 64  # of probabilities: drafts in the same one are taken together or not at all
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from cadence.scheduler.acceptance import Acceptance, VerifiedDrafts
 from cadence.scheduler.burst import power_of_two_above
-from cadence.scheduler.draft_choice import DraftChoice, PaddedChoice, Prospects, RaggedChoice
-from cadence.scheduler.draft_cost import CostCurve, DraftCost, RowsCost
-from cadence.scheduler.draft_probes import DraftProbes
+from cadence.scheduler.features.drafts.acceptance import Acceptance, VerifiedDrafts
+from cadence.scheduler.features.drafts.choice import DraftChoice, PaddedChoice, Prospects, RaggedChoice
+from cadence.scheduler.features.drafts.cost import CostCurve, DraftCost, RowsCost
+from cadence.scheduler.features.drafts.probes import DraftProbes
 
 _WORTH = 1.02  # times the tokens a second without drafts: drafts begin where they bring more than that
 _CHANGE = 0.16  # a change must bring this share of the speed, divided by the number of choices since the last
