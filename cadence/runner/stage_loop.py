@@ -115,7 +115,7 @@ class StageLoop(StepLoop):
     def _forward(self, layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook], depth: int) -> None:
         """In the shape in which the last stage computes it."""
         self._settle(layout.rows_np)
-        layout, until = self._as_long_as_it_is(layout), until_of(layout, draws, hooks)
+        layout, until = self._parts.driver.trim_missing_drafts(layout), until_of(layout, draws, hooks)
         shape = self._parts.shapes.shape(layout, until, 1, self._depth(depth))
         self._name(layout, shape, depth)
         self._run(shape)

@@ -11,15 +11,16 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from cadence.core.contract.step import IntArray, StepPlan
+from cadence.core.contract.step import StepPlan
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
-from cadence.kernels.interface.row_ops import RowState, StepBatch, Turns
+from cadence.kernels.interface.row_ops import RowState, StepBatch
 from cadence.models.interface.aux_hidden import AuxHiddenStates
 from cadence.models.interface.model import CausalLM, ForwardContext, LayerCache, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.after_sample import AfterSample, States
 from cadence.runner.buffers import StepBuffers
+from cadence.runner.driver import ForwardDriver
 from cadence.runner.feature import InputHook, Reporter
 from cadence.runner.graphs import StepGraphs, StepOutputs
 from cadence.runner.layout import BatchLayout, decode_layout
@@ -31,8 +32,6 @@ from cadence.sample.context import SampleContext
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_slice import PromptSlice
 from cadence.sample.sampler import Choice
-
-_MOST_TURNS = 32  # forwards that a CPU does without asking
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +64,7 @@ class LoopParts:
     """What the loop works with, made by `setup`."""
 
     device: Device
+    driver: ForwardDriver  # of the device
     ops: Ops
     model: CausalLM
     requests: RequestRows
@@ -121,11 +121,7 @@ class StepLoop:
         shapes, device = parts.shapes, parts.device
         self._buffers = StepBuffers(device, shapes, len(parts.blocks.tables), parts.requests.quiet_row)
         self._caches: Sequence[LayerCache] = ()
-        size = (shapes.most_forwards, shapes.most_lines)
-        self._tokens = torch.zeros(size, dtype=torch.int32, device=device.torch_device)  # as committed
-        control = torch.zeros(4, dtype=torch.int32)
-        most_turns = max(_MOST_TURNS, shapes.most_forwards)
-        self._turns = Turns(control, torch.zeros((most_turns, shapes.most_lines), dtype=torch.int32))
+        self._tokens = parts.driver.tokens
         self._counted = torch.arange(shapes.most_lines + 1, dtype=torch.int32, device=device.torch_device)  # a constant
         self._no_logits = torch.zeros((0, 0), device=device.torch_device)
 
@@ -184,7 +180,7 @@ class StepLoop:
         return self._sample(batch, computed, waiting)
 
     def _compute_once(self, layout: BatchLayout, until: Until, hooks: Sequence[HiddenHook], depth: int) -> Computed:
-        layout, width = self._as_long_as_it_is(layout), layout.width
+        layout, width = self._parts.driver.trim_missing_drafts(layout), layout.width
         shape = self._parts.shapes.shape(layout, until, 1, self._depth(depth))
         self._name(layout, shape, depth)
         outputs = self._run(shape)
@@ -205,7 +201,7 @@ class StepLoop:
         if computed.until is not Until.TOKENS:
             batch = self._buffers.batch(shape_of(layout, computed.until))
             self._draw(batch, computed.logits, computed.states, self._tokens[0, : layout.num_lines])
-        return DrawnPart([self._drawn_lines(layout, 1)], computed.width)
+        return DrawnPart([self._drawn_lines(layout, self._tokens, 1)], computed.width)
 
     def _run(self, shape: StepShape) -> StepOutputs:
         return self._parts.graphs.run(shape, partial(self._compute, shape))
@@ -229,8 +225,8 @@ class StepLoop:
             if shape.until is Until.TOKENS:
                 out = self._tokens[forward, : shape.num_lines]
                 self._draw(batch, logits, states, out)
-                if shape.is_decode and not parts.device.queues_work:
-                    parts.ops.rows.turn(parts.requests.state, batch, out, self._turns)
+                if shape.is_decode:
+                    parts.driver.end_forward(batch, out)
         return StepOutputs(hidden, logits, states)
 
     def _context(self, batch: StepBatch, wanted: Wanted) -> ForwardContext:
@@ -256,31 +252,22 @@ class StepLoop:
         self._parts.listeners.tell_drafts(state, batch)
 
     def _drawn(self, whole: BatchLayout, depth: int, count: ForwardCount) -> Part:
-        """Forwards that end with tokens; where the host waits for them anyway, several, until a row ends."""
-        device, rows_np = self._parts.device, whole.sampling_np
+        """Forwards of decodes that end with tokens: in as many runs as the driver makes of one launch."""
+        driver, rows_np = self._parts.driver, whole.sampling_np
         drawn: list[DrawnLines] = []
-        done, before = 0, self._num_quiet(rows_np)
-        layout = self._as_long_as_it_is(whole)
+        done, num_quiet = 0, driver.num_quiet(rows_np)
+        layout = driver.trim_missing_drafts(whole)
         while True:
             shape, room = self._name_drawn(layout, depth, count.most - done)
-            ran = self._run_drawn(shape, 1 if layout.width > 1 else min(count.together - done, room), before)
+            most = 1 if layout.width > 1 else min(count.together - done, room)
+            ran = driver.run(shape, most, num_quiet, self._run)
             if ran > shape.num_forwards:
                 self._parts.after.repeated(layout, depth, ran - shape.num_forwards)
-            drawn.append(self._drawn_lines(layout, ran))
+            drawn.append(self._drawn_lines(layout, driver.log, ran))
             done += ran
-            if device.queues_work or done + shape.num_forwards > count.together or self._num_quiet(rows_np) > before:
+            if done + shape.num_forwards > count.together or not driver.goes_on(rows_np, num_quiet):
                 return DrawnPart(drawn, whole.width)
-            layout = replace(self._as_long_as_it_is(whole), catch_up=())
-
-    def _run_drawn(self, shape: StepShape, most: int, num_quiet: int) -> int:
-        """Runs a shape that ends with tokens; where the host waits for it, up to `most` times while no more rows are
-        quiet than so many, and none has drafts -> forwards done, their tokens in `_tokens`"""
-        if self._parts.device.queues_work:
-            self._run(shape)
-            return shape.num_forwards
-        self._turns.begin(min(most, _MOST_TURNS) if shape.num_forwards == 1 else shape.num_forwards, num_quiet)
-        self._run(shape)
-        return self._turns.done
+            layout = replace(driver.trim_missing_drafts(whole), catch_up=())
 
     def _name_drawn(self, layout: BatchLayout, depth: int, most_forwards: int) -> tuple[StepShape, int]:
         """-> the shape in which it runs, up to its tokens, and how many forwards may follow"""
@@ -297,19 +284,10 @@ class StepLoop:
     def _depth(self, depth: int) -> int:
         return depth if self._parts.after.by_model else 0
 
-    def _drawn_lines(self, layout: BatchLayout, num_forwards: int) -> DrawnLines:
-        kept = self._tokens if self._parts.device.queues_work or not layout.is_decode else self._turns.log
+    def _drawn_lines(self, layout: BatchLayout, kept: torch.Tensor, num_forwards: int) -> DrawnLines:
+        """kept [num_forwards or more, lines or more] int32: what was committed"""
         tokens = kept[:num_forwards, : layout.num_lines]
         return DrawnLines(layout, self._parts.device.download([tokens]), num_forwards)
-
-    def _as_long_as_it_is(self, layout: BatchLayout) -> BatchLayout:
-        """Without room for drafts that do not exist, where the device's memory is the host's."""
-        if layout.width == 1 or self._parts.shapes.pads or self._parts.device.queues_work:
-            return layout
-        return layout.without_padding(self._parts.requests.num_drafts(layout.sampling_np))
-
-    def _num_quiet(self, rows_np: IntArray) -> int:
-        return 0 if self._parts.device.queues_work else self._parts.requests.num_quiet(rows_np)
 
     def _sample(self, batch: StepBatch, computed: Computed, waiting: Sequence[int]) -> Part:
         """What rows asked for beyond a draw is done op by op, outside any graph."""

@@ -97,7 +97,7 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
         "device": "base",
         "kernels.interface": "ops row_ops",
         "models.interface": "aux_hidden model wanted",
-        "runner": "after_sample buffers feature graphs layout parts shapes",
+        "runner": "after_sample buffers driver feature graphs layout parts shapes",
         "runner.state": "blocks requests",
         "sample": "context pipeline prompt_slice sampler",
     },

@@ -16,6 +16,7 @@ from cadence.kernels.interface.row_ops import DraftState, KeptStates, RowState
 from cadence.lora.store import AdapterStore
 from cadence.models.interface.model import CausalLM
 from cadence.runner.after_sample import AfterSample, NothingAfter
+from cadence.runner.drivers.choose import driver_of
 from cadence.runner.feature import DeviceFeature
 from cadence.runner.features.adapters.rows import AdapterRows, DeviceAdapters
 from cadence.runner.features.drafts.looked_up import LookedUpDrafts
@@ -75,6 +76,7 @@ def build_parts(
     features = [*_adapters(base, models, limits.num_rows), *drafts, DeviceGrammar(device, requests, sampler, limits)]
     loop = LoopParts(
         device=device,
+        driver=driver_of(device, ops.rows, requests, shapes),
         ops=ops,
         model=model,
         requests=requests,
