@@ -1,5 +1,5 @@
-"""The forwards of a stage that is not the last: it computes its layers, passes the stream on, and receives the tokens
-that were chosen only when a row needs them; until then it goes on with other rows."""
+"""The forwards of a stage that is not the last: it computes its layers, hands the stream on, and hears which tokens
+were chosen when a row needs them; until then it goes on with other rows."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class StageLoop(StepLoop):
         self._settle(np.array(rows, dtype=np.int32))
 
     def _settle(self, rows_np: IntArray) -> None:
-        """Waits for the results of earlier forwards for these rows."""
+        """Waits for what forwards before have brought these rows."""
         while any(np.isin(unheard.layout.rows_np, rows_np).any() for unheard in self._unheard):
             self._hear(self._unheard.popleft())
 
@@ -159,7 +159,7 @@ class StageLoop(StepLoop):
         return heard
 
     def _commit_late(self, layout: BatchLayout, tokens: torch.Tensor, peaks: torch.Tensor) -> None:
-        """The rows have not changed since: gathering them again gives what the forward computed."""
+        """The rows have gone nowhere since: what is gathered of them is what the forward computed."""
         parts, batch = self._parts, self._late.named(layout, shape_of(layout, Until.TOKENS))
         parts.ops.rows.gather(parts.requests.state, parts.blocks.tables, parts.block_size, batch)
         parts.ops.rows.commit(parts.requests.state, batch, tokens, peaks, self._out[: layout.num_lines])

@@ -1,5 +1,5 @@
-"""Runs forwards, one after another: gather from the rows, compute, sample, commit. Prompts, decodes, bursts and dummies
-all take this path. The device feeds itself: the host names the rows and queues as many forwards as it likes."""
+"""Forwards, one after another: gather from the rows, compute, choose, commit. Prompts, decodes, bursts and dummies all
+come this way. The device feeds itself: the host names the rows and queues as many forwards as it likes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class LoopParts:
 
 
 class Listeners(Protocol):
-    """Listeners that must know which tokens were chosen, and which drafts follow them. Both calls may be recorded."""
+    """Who must know what was chosen, and what is proposed to follow it. Both may be recorded."""
 
     def tell_chosen(self, chosen: Choice) -> None:
         """Of each line [L]."""
@@ -93,7 +93,7 @@ class Listeners(Protocol):
 
 
 class NobodyElse:
-    """No other stage needs them."""
+    """All that read them are here."""
 
     def tell_chosen(self, chosen: Choice) -> None: ...
 
@@ -133,7 +133,7 @@ class StepLoop:
         self._parts.graphs.forget()
 
     def await_rows_of(self, plan: StepPlan) -> None:
-        """It is about to end or begin rows: the results of earlier forwards are here for them."""
+        """Rows are about to end or to begin by it: what forwards before have brought them is here."""
 
     def await_rows(self, rows: Sequence[int]) -> None:
         """The same, of rows that end outside any plan, or that a feature writes."""
@@ -290,7 +290,7 @@ class StepLoop:
         return DrawnLines(layout, self._parts.device.download([tokens]), num_forwards)
 
     def _sample(self, batch: StepBatch, computed: Computed, waiting: Sequence[int]) -> Part:
-        """What rows asked for beyond a draw is done op by op, outside any graph."""
+        """What the rows asked for beyond a draw is done as the host finds it, outside any graph."""
         parts, requests, layout = self._parts, self._parts.requests, computed.layout
         ctx = SampleContext.of(
             layout.line_rows_np, batch.line_rows, batch.line_lengths, requests.tokens, requests.prompt_len
@@ -332,7 +332,7 @@ def until_of(layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook]) -> U
 
 
 def _wanted(batch: StepBatch, shape: StepShape, counted: torch.Tensor) -> Wanted:
-    """Which tokens' hidden states go on after the last keys: those of the lines, unless a shape ends with all.
+    """Whose hidden states go on after the last keys: those of the lines, unless a shape ends with all.
 
     counted [lines + 1 or more] int32: 0, 1, 2, …
     """
