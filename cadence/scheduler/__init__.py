@@ -3,6 +3,6 @@
 `scheduler` orchestrates: `queue` and `admission` let requests in, `advance` gives running ones their tokens,
 `extension` and `burst` add forwards, `preempt` frees blocks, `plan` writes it down, `update` reconciles results,
 `retiring` frees rows. `rows` has the counters. `pace`, `prompt_cost` and `decode_times` keep prompts within the time
-between two tokens; `drafts` and `draft_*` choose how many drafts rows get; `turns` deals rows out to steps where a
-model has stages. Imports core, config and its own `kv`; `engine` imports it.
+between two tokens; `turns` deals rows out to steps where a model has stages. Imports core, config and its own `kv`;
+`engine` imports it.
 """

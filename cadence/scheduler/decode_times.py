@@ -1,4 +1,4 @@
-"""How long a forward takes in which every row decodes, by what earlier ones took."""
+"""Estimates how long a forward takes in which every row decodes, from earlier ones."""
 
 from __future__ import annotations
 

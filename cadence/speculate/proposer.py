@@ -1,4 +1,4 @@
-"""Who proposes drafts: tokens that may come next, to be verified all at once by the next forward."""
+"""Proposers of drafts: tokens that may come next, all verified at once by the next forward."""
 
 from __future__ import annotations
 

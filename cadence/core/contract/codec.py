@@ -155,7 +155,7 @@ def payload_of(verb: Verb[P, Any], call: ControlCall) -> P:
 
 
 def answer_to(call: ControlCall, answer: Any) -> ControlAnswer:
-    """answer: what came of it, or the error that did"""
+    """answer: the verb's answer, or the error that it raised"""
     if isinstance(answer, Exception):
         return ControlAnswer(call.call_id, failure=ErrorText.of(answer))
     return ControlAnswer(call.call_id, _ENCODER.encode(answer))

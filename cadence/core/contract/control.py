@@ -1,7 +1,7 @@
 """Everything that is asked of an engine beside steps: one line for each verb.
 
 A line says what a verb takes and answers, where it is carried out, how long the answer may take, how the answers of
-several ranks or engines become one, and what of it the next engine is given again should this one die.
+several ranks or engines are combined, and what is replayed to the next engine should this one die.
 
     front                engine process           executor                    rank
     Supervisor.call ->   EngineCore.call     ->   Executor.call          ->   Worker.call
@@ -118,7 +118,7 @@ def _resume(paused: bool) -> tuple[str, ...]:
     return () if paused else ("the pause",)
 
 
-# Columns: name, payload, answer, where, deadline, how answers become one; what is replayed.
+# Columns: name, payload, answer, where, deadline, how answers are combined; what is replayed.
 
 # Who runs, who waits, and numbers for metrics. Payload: whether the map of blocks is wanted, too.
 STATE = Verb("state", bool, EngineState, ENGINE, BETWEEN_STEPS_S, joined)

@@ -1,4 +1,4 @@
-"""What the host's half of speculation says to the device's."""
+"""What the host half of speculation sends to its device half."""
 
 from __future__ import annotations
 

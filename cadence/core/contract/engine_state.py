@@ -1,4 +1,4 @@
-"""A look at the engine from outside: who runs, who waits, who holds which block."""
+"""The engine as seen from outside: which requests run, which wait, and which hold which block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many tokens the forwards of the model had."""
+"""Counts the tokens of the model's forwards."""
 
 from __future__ import annotations
 

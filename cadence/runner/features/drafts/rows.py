@@ -55,7 +55,7 @@ class DraftedRows:
 
 
 class DeviceDrafts(DeviceFeature):
-    """Rows are proposed more drafts, or fewer, and what a model that drafts lacks of them is told to its forward."""
+    """Changes how many drafts rows may have, and tells the draft model's forward which positions it lacks."""
 
     name = DRAFTS
 

@@ -50,7 +50,7 @@ class DeviceGrammar(DeviceFeature):
     name = GRAMMAR
 
     def __init__(self, device: Device, requests: RequestRows, sampler: SamplePipeline, limits: RunnerLimits) -> None:
-        """Where nothing is proposed for rows, the host has nothing to be told."""
+        """Where nothing is proposed for rows, there is nothing to report to the host."""
         self._requests = requests
         self._sampler = sampler
         most = limits.width - 1

@@ -17,7 +17,7 @@ _LEAST, _MOST = 0.001, 0.995  # of an estimate
 
 @dataclass(frozen=True, slots=True)
 class VerifiedDrafts:
-    """What some forwards told of each row's drafts: sums over the forwards."""
+    """What some forwards showed of each row's drafts: sums over the forwards."""
 
     num_forwards: int
     forwards_np: np.ndarray  # [s] in which the row had not ended

@@ -1,4 +1,4 @@
-"""What a forward of decodes takes by the tokens it computes, from what earlier ones took."""
+"""Estimates how long a forward of decodes takes, by the tokens it computes, from earlier ones."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CostCurve:
 
 
 class RowsCost:
-    """What forwards of about one number of rows took.
+    """How long forwards of about one number of rows took.
 
     Averages over ranges of tokens per row, of which the first is exactly 1, nothing drafted: the base. Where a machine
     becomes slower or faster, all move with one that is measured often: the leader.

@@ -1,4 +1,4 @@
-"""The feature `drafts` beside the scheduler."""
+"""The host half of the feature `drafts`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _BASE_PAUSE = 64  # ... and again after so many
 
 
 class DraftPolicy:
-    """Learns from what it is told how often drafts are right and what forwards take, and knows no clock.
+    """Learns from observations how often drafts are right and how long forwards take, and reads no clock.
 
     Rows have the drafts with which a forward is expected to bring the most tokens a second; those that would have none
     are probed now and then. A choice is made every few forwards, and the sooner after another, the more it must bring.

@@ -1,4 +1,4 @@
-"""What a request's output must look like, as the scheduler sees it: a state that tokens move on."""
+"""What a request's output must look like, as the scheduler sees it: a state that every token advances."""
 
 from __future__ import annotations
 

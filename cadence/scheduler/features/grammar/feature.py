@@ -1,4 +1,4 @@
-"""The feature `grammar` beside the scheduler."""
+"""The host half of the feature `grammar`."""
 
 from __future__ import annotations
 

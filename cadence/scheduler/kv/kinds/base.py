@@ -1,4 +1,4 @@
-"""What a kind of KV group says of the table that a request has of it.
+"""What every kind of KV group answers about the table that a request has in it.
 
 Progress is counted in tokens of the request. Tables of one request may have different lengths: each group's kind says
 how its own grows. Groups of equal growth have tables of one length, and are looked at once for all of them.

@@ -1,4 +1,4 @@
-"""The kinds there are, by the names that a layout has for them."""
+"""The table of kinds, by their names in a layout."""
 
 from __future__ import annotations
 
