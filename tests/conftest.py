@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,6 +83,13 @@ def warm_processes(request: pytest.FixtureRequest) -> Iterator[None]:
             patch.setattr("subprocess.Popen", WarmPopen)
             patch.setattr("asyncio.create_subprocess_exec", warm_exec)
         yield
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """A loop that was left open must not have its descriptor told of signals: it may be another file's by then."""
+    if threading.current_thread() is threading.main_thread():
+        signal.set_wakeup_fd(-1)
 
 
 def pytest_collection_finish() -> None:

@@ -62,7 +62,7 @@ FORMATS = (
     ThinkFormat(("kimi_k2",), THINK, THINK_END, always=True, models="Kimi K2 Thinking, Kimi K2.5"),
     ThinkFormat(("minimax_m2",), THINK, THINK_END, always=True, models="MiniMax M2"),
     ThinkFormat(("minimax_m2_append_think",), THINK, THINK_END, always=True, put_back="<think>",
-                models="MiniMax M2, thoughts left in the answer"),
+                models="MiniMax M2, reasoning left in the answer"),
     ThinkFormat(("nemotron_v3",), THINK, THINK_END, always=True, models="Nemotron 3"),
     ThinkFormat(("olmo3",), THINK, THINK_END, always=True, models="Olmo 3 Think"),
     ThinkFormat(("step3", "step3p5"), THINK, THINK_END, always=True, models="Step 3, Step 3.5"),
@@ -96,5 +96,5 @@ FORMATS = (
                 drop=("<|start|>assistant", "<|eom|>", "<|eot|>", "<|message|>"),
                 spans=(SpanMarker("to=", "<|message|>", re.compile(r"[\w.-]+")),), turn="<|start|>assistant",
                 lead=" to=user<|message|>", models="Muse Glimmer"),
-    ThinkFormat(("identity",), (), (), models="any: nothing is told apart"),
+    ThinkFormat(("identity",), (), (), models="any: nothing is separated"),
 )  # fmt: skip
