@@ -16,7 +16,7 @@ from cadence.config.resolve import Caps, fit_context, idle_options
 from cadence.core.contract.control import ALLOCATE_KV, KV_BLOCKS, WARM_UP
 from cadence.core.kv_spec import KVLayout
 from cadence.core.sampling_params import is_on_device
-from cadence.engine.adapter_desk import AdapterDesk
+from cadence.engine.adapter_preparer import AdapterPreparer
 from cadence.engine.any_core import AnyCore
 from cadence.engine.core import EngineCore
 from cadence.engine.grammar_preparer import GrammarPreparer
@@ -87,7 +87,7 @@ def build_engine(
     call(WARM_UP, config.device.warmup)
     load = (lambda: tokenizer) if holds_text else partial(source.load_tokenizer, args.skip_tokenizer_init)
     grammars = GrammarPreparer(partial(_grammar_service, load, opened.vocab_size, config.model))
-    adapters = AdapterDesk(call, config.lora.max_cpu_loras, slots)
+    adapters = AdapterPreparer(call, config.lora.max_cpu_loras, slots)
     intake = Intake([grammars, adapters], adapters.handlers())
     core = EngineCore(scheduler, opened.executor, intake, config.scheduler.steps_in_flight, opened.queues_work)
     return EngineParts(

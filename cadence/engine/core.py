@@ -127,7 +127,7 @@ class EngineCore:
         """For callers with more requests to add: the device starts on those it has, if they fill a step. A device that
         is run by the calling thread (depth 1) would only keep the caller waiting."""
         self._check_alive()
-        if self._depth > 1 and not self._is_full and self._scheduler.fills_step():
+        if self._depth > 1 and not self._paused and not self._is_full and self._scheduler.fills_step():
             self._launch_next()
 
     @property

@@ -1,7 +1,7 @@
 """Ranks that reach the engine over the network, from this machine or from others.
 
 A rank whose process is gone shows as the end of its connection; a machine that is gone, or cannot be reached, as data
-that nobody acknowledges (`message_socket`). A process on this machine that is stopped is seen in /proc; one elsewhere
+that is not acknowledged (`message_socket`). A process on this machine that is stopped is seen in /proc; one elsewhere
 gives no heartbeats, and who started it there looks after it.
 """
 

@@ -24,7 +24,7 @@ logger = logging.getLogger("cadence.executor")
 
 
 class RankListener:
-    """Takes the listening socket over, and closes it at its end: nobody joins later."""
+    """Takes the listening socket over, and closes it at its end: no rank joins later."""
 
     def __init__(self, listener: socket.socket, expected: Ticket) -> None:
         """expected: what the tickets of all ranks say, but for their rank"""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def open_llm(options: dict[str, Any]) -> LLM:
-    """Imports the engine and loads the model. What both make is kept, so nobody looks for garbage in it, meanwhile or
+    """Imports the engine and loads the model. What both make is kept, so no garbage is looked for in it, meanwhile or
     later: collections took 0.5 of the 3.4 s (two busy cores, SmolLM2) from the start to the first token."""
     was_enabled = gc.isenabled()
     gc.disable()

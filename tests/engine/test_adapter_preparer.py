@@ -20,7 +20,7 @@ from cadence.core.contract.control import (
 from cadence.core.contract.request import EngineRequest
 from cadence.core.errors import AdapterError, InvalidRequestError
 from cadence.core.failure import Failure
-from cadence.engine.adapter_desk import AdapterDesk
+from cadence.engine.adapter_preparer import AdapterPreparer
 from cadence.scheduler.features.adapters.slots import AdapterSlots
 from tests.helpers.toy_model import make_request
 
@@ -66,7 +66,7 @@ class World:
     def __init__(self, most: int, slots: int = 2) -> None:
         self.reader, self.slots = Reader(), SlotsInUse(slots)
         self.in_use = self.slots.said
-        self.desk = AdapterDesk(self.reader.call, most, self.slots)
+        self.desk = AdapterPreparer(self.reader.call, most, self.slots)
 
     def add(self, request_id: str, adapter: str) -> EngineRequest:
         request = make_request(request_id, [5], attachments=(AdapterSpec(adapter, f"/{adapter}"),))

@@ -41,7 +41,7 @@ class Slots(Protocol):
     def unpin(self, digest: str) -> None: ...
 
 
-class AdapterDesk:
+class AdapterPreparer:
     """A `Preparer`. At most `most` adapters are in host memory: those of requests that have not ended, pinned ones, and
     of others the ones used last. Where all are in use, requests wait for their turn, in order of arrival."""
 
