@@ -24,14 +24,17 @@ from cadence.runner.features.drafts.model_drafts import ModelDrafts, ModelDrafts
 from cadence.runner.features.drafts.rows import DeviceDrafts, DraftedRows, DraftRows
 from cadence.runner.features.drafts.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
 from cadence.runner.features.grammar.rows import DeviceGrammar
+from cadence.runner.forward_pass import ForwardParts, ForwardPass
 from cadence.runner.graphs import StepGraphs
 from cadence.runner.limits import RunnerLimits
+from cadence.runner.loop import ForwardLoop
 from cadence.runner.runner import RunnerParts
 from cadence.runner.shapes import ExactShapes, PaddedShapes, Shapes, StepShape
-from cadence.runner.stage_loop import EarlierStages, StageLoop
+from cadence.runner.stages.earlier_stages import EarlierStages
+from cadence.runner.stages.stage_loop import StageLoop
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.requests import RequestRows
-from cadence.runner.step_loop import Listeners, LoopParts, NobodyElse, StepLoop
+from cadence.runner.step_loop import Listeners, NullListeners, StepLoop
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
 from cadence.sample.shared_draws import sharing
@@ -74,22 +77,19 @@ def build_parts(
     base = _Base(device, ops, requests, blocks, sampler, shapes, graphs)
     drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer)
     features = [*_adapters(base, models, limits.num_rows), *drafts, DeviceGrammar(device, requests, sampler, limits)]
-    loop = LoopParts(
-        device=device,
-        driver=driver_of(device, ops.rows, requests, shapes),
-        ops=ops,
-        model=model,
-        requests=requests,
-        blocks=blocks,
-        sampler=sampler,
-        shapes=shapes,
-        graphs=graphs,
-        after=after,
-        inputs={hook.name: hook for feature in features for hook in feature.inputs},
-        reporters=[reporter for feature in features for reporter in feature.reporters],
-        listeners=_listeners(models.links, ops, limits.width - 1),
-        block_size=layout.block_size,
-        most_drafts=limits.width - 1,
+    forward = ForwardPass(
+        ForwardParts(
+            device=device,
+            ops=ops,
+            model=model,
+            requests=requests,
+            blocks=blocks,
+            shapes=shapes,
+            graphs=graphs,
+            after=after,
+            inputs={hook.name: hook for feature in features for hook in feature.inputs},
+            block_size=layout.block_size,
+        )
     )
     of_features = [table for feature in features for table in feature.tables]
     return RunnerParts(
@@ -99,7 +99,8 @@ def build_parts(
         features={feature.name: feature for feature in features},
         hooks=[prompt_logprobs],
         sampler=sampler,
-        loop=_loop(loop, models.links),
+        forward=forward,
+        loop=_loop(forward, models.links, sampler, features, limits.width - 1),
     )
 
 
@@ -133,11 +134,29 @@ def _sampler(
 
 
 def _listeners(links: StageLinks, ops: Ops, most_drafts: int) -> Listeners:
-    return EarlierStages(links, ops.rows, most_drafts) if links.count > 1 and links.is_last else NobodyElse()
+    return EarlierStages(links, ops.rows, most_drafts) if links.count > 1 and links.is_last else NullListeners()
 
 
-def _loop(parts: LoopParts, links: StageLinks) -> StepLoop:
-    return StepLoop(parts) if links.is_last else StageLoop(parts, links)
+def _loop(
+    forward: ForwardPass,
+    links: StageLinks,
+    sampler: SamplePipeline,
+    features: Sequence[DeviceFeature],
+    most_drafts: int,
+) -> ForwardLoop:
+    """most_drafts: that are proposed for a row and forward"""
+    parts = forward.parts
+    driver = driver_of(parts.device, parts.ops.rows, parts.requests, parts.shapes)
+    if not links.is_last:
+        return StageLoop(forward=forward, driver=driver, links=links, most_drafts=most_drafts)
+    reporters = [reporter for feature in features for reporter in feature.reporters]
+    return StepLoop(
+        forward=forward,
+        driver=driver,
+        sampler=sampler,
+        reporters=reporters,
+        listeners=_listeners(links, parts.ops, most_drafts),
+    )
 
 
 def _adapters(base: _Base, models: LoadedModels, num_rows: int) -> list[DeviceFeature]:
