@@ -70,11 +70,13 @@ def build_parts(
     shapes = _shapes(known, limits, [ADAPTERS] if models.adapters is not None else [])
     waiting = _waiting(device, models.draft, limits.num_rows, shapes)
     max_len = limits.max_model_len + max(limits.width, waiting.room)  # padding of a run is looked up, too
-    requests = RequestRows(device, limits.num_rows, limits.max_model_len)
-    blocks = BlockTables(device, limits.num_rows, -(-max_len // layout.block_size), len(layout.groups))
+    requests = RequestRows(device, num_rows=limits.num_rows, max_model_len=limits.max_model_len)
+    blocks = _block_tables(device, layout, limits.num_rows, max_len)
     sampler = _sampler(device, ops, models, limits, requests.state, logits_processors)
-    prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
-    base = _Base(device, ops, requests, blocks, sampler, shapes, graphs)
+    prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, mode=limits.logprobs_mode)
+    base = _Base(
+        device=device, ops=ops, requests=requests, blocks=blocks, sampler=sampler, shapes=shapes, graphs=graphs
+    )
     drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer)
     features = [*_adapters(base, models, limits.num_rows), *drafts, DeviceGrammar(device, requests, sampler, limits)]
     forward = ForwardPass(
@@ -117,6 +119,12 @@ class _Base:
     graphs: StepGraphs
 
 
+def _block_tables(device: Device, layout: KVLayout, num_rows: int, max_len: int) -> BlockTables:
+    """max_len: tokens of a row, with those that a step may look up past its end"""
+    max_blocks = -(-max_len // layout.block_size)
+    return BlockTables(device, num_rows=num_rows, max_blocks=max_blocks, num_groups=len(layout.groups))
+
+
 def _sampler(
     device: Device,
     ops: Ops,
@@ -127,9 +135,14 @@ def _sampler(
 ) -> SamplePipeline:
     speculative = limits.speculative if models.links.is_last else NO_SPECULATION
     new_sampler = sampler_of(speculative, state, distributions_of(speculative, limits.num_rows, models.draft))
-    new_sampler, vocab_size = sharing(new_sampler, models.ranks), models.target.vocab_size
     return SamplePipeline(
-        device, ops, limits.num_rows, vocab_size, limits.logprobs_mode, logits_processors, new_sampler
+        device,
+        ops,
+        num_rows=limits.num_rows,
+        vocab_size=models.target.vocab_size,
+        logprobs_mode=limits.logprobs_mode,
+        logits_processors=logits_processors,
+        new_sampler=sharing(new_sampler, models.ranks),
     )
 
 
