@@ -52,10 +52,10 @@ def answers(directory: Path, **options: Any) -> list[RequestOutput]:
         return run(engine, work())
 
 
-DRAFTERS = ("draft model", "ngram", "suffix", "eagle3", "mtp as in MiMo", "medusa")
+PROPOSERS = ("draft model", "ngram", "suffix", "eagle3", "mtp as in MiMo", "medusa")
 
 
-@pytest.mark.parametrize("layout", mostly_wide(DRAFTERS, ("eagle3",)))
+@pytest.mark.parametrize("layout", mostly_wide(PROPOSERS, ("eagle3",)))
 def test_drafts_of_the_last_stage_change_nothing(
     layout: str, tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:

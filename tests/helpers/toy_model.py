@@ -149,7 +149,7 @@ class ToyDevice:
         return sampled
 
     def _commit(self, row: int, token: int, room: int, errors: dict[int, Failure]) -> list[int]:
-        """Some drafts, at most `room`, are proposed behind the row's newest token, and some of these are right."""
+        """Some drafts, at most `room`, are proposed after the row's newest token, and some of these are right."""
         state = self.rows[row]
         if state.fails:
             state.quiet = True

@@ -248,7 +248,7 @@ class Supervisor:
     async def _listen(self, engine: RunningEngine, watchdog: Watchdog) -> str:
         """-> the cause of death that the engine reports; "" = none"""
         async for message in engine.messages():
-            watchdog.heard(message.heartbeat)
+            watchdog.on_message(message.heartbeat)
             if message.fatal:
                 return message.fatal
             if message.ready is not None:

@@ -195,12 +195,12 @@ def _drafts(
         return [DeviceDrafts(rows, [])], NothingAfter(models.aux_layers)
     state, draft = base.requests.state, models.draft
     if isinstance(draft, DraftModel):
-        of_drafter = DraftState(
+        draft_state = DraftState(
             computed=drafted.computed,
             most=rows.most,
             tables=base.blocks.tables,
             block_size=block_size,
-            ahead=draft.drafter.ahead,
+            ahead=draft.proposer.ahead,
             max_len=draft.max_len,
             num_ids=draft.vocab_size,
         )
@@ -208,7 +208,7 @@ def _drafts(
             device=base.device,
             ops=base.ops,
             draft=draft,
-            drafted=of_drafter,
+            drafted=draft_state,
             sampler=base.sampler,
             shapes=base.shapes,
             quiet_row=base.requests.quiet_row,

@@ -18,8 +18,8 @@ class EarlierStages:
     def broadcast_chosen(self, chosen: Choice) -> None:
         if len(chosen[0]):
             for values in chosen:
-                self._links.tell(values)
+                self._links.broadcast(values)
 
     def broadcast_drafts(self, state: RowState, batch: StepBatch) -> None:
         if self._most_drafts and len(batch.line_at):
-            self._links.tell(self._ops.drafts(state, batch, self._most_drafts))
+            self._links.broadcast(self._ops.drafts(state, batch, self._most_drafts))

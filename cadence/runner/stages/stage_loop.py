@@ -138,15 +138,15 @@ class StageLoop:
 
     def _receive_lines(self, count: int) -> Choice:
         tokens, peaks = self._received[:count], self._received_peaks[:count]
-        self._links.hear(tokens)
-        self._links.hear(peaks)
+        self._links.receive_broadcast(tokens)
+        self._links.receive_broadcast(peaks)
         return tokens, peaks
 
     def _receive_drafts(self, num_rows: int) -> torch.Tensor:
         """[R, 1 + most]: how many, and these"""
         drafts = torch.empty((num_rows, 1 + self._most_drafts), dtype=torch.int32, device=self._out.device)
         if self._most_drafts:
-            self._links.hear(drafts)
+            self._links.receive_broadcast(drafts)
         return drafts
 
     def _commit_late(self, layout: BatchLayout, tokens: torch.Tensor, peaks: torch.Tensor) -> None:

@@ -70,7 +70,7 @@ class OutboxWriter:
         self._error: Exception | None = None  # raised by the server
 
     async def send(self, message: Message) -> None:
-        """A layer may hold the head back: chunks wait for it. None is left behind the last message."""
+        """A layer may hold the head back: chunks wait for it. None is left after the last message."""
         if message["type"] == "http.response.body" and self._head.is_set():
             await self._until_ready()
             self._ready = message.get("more_body", False)

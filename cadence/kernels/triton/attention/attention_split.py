@@ -141,7 +141,7 @@ def _attend(
             DIM, DIM_PAD, BLOCK_SIZE, KEYS, 1, WINDOW, SOFTCAP, True, PRECISION,
         )  # fmt: skip
 
-    # A row may have seen no key of this share: it lies behind its window, or holds the keys of later queries only.
+    # A row may have seen no key of this share: it lies outside its window, or holds the keys of later queries only.
     some = tl.where(total > 0.0, total, 1.0)
     result = acc / some[:, None]
     if parts == 1:
