@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cadence.entrypoints.server.http.uvicorn_chunks import shortcut_for
+from cadence.entrypoints.server.http.uvicorn_private import shortcut_for
 
 BODY_WRITER = "cadence.body_writer"  # in the ASGI scope
 HIGH_WATER = 65_536  # bytes of one answer that wait for the end of the turn; the transport holds as many
