@@ -109,7 +109,7 @@ class LLMEngine:
         try:
             for child in children:
                 self._processors.give(child)
-                core.add(child)
+                core.add(child, processed.engine)
         except BaseException:
             core.abort([child.request_id for child in children])
             for child in children:

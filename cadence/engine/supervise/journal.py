@@ -35,6 +35,7 @@ class JournalEntry:
     request: EngineRequest  # once it has tokens, with the digests of what is attached
     payload: bytes  # the request as it came, encoded
     token_ids: list[int] = field(default_factory=list)
+    engine: int | None = None  # of several, the one that it is for; None = any
     in_engine: bool = False
     deaths: int = 0  # of engines, while it was in them
     recent_deaths: int = 0  # those since it last made progress
