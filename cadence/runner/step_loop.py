@@ -16,6 +16,7 @@ from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import RowState, StepBatch
 from cadence.models.interface.aux_hidden import AuxHiddenStates
+from cadence.models.interface.lora_batch import NO_LORA
 from cadence.models.interface.model import CausalLM, ForwardContext, LayerCache, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.after_sample import AfterSample, States
@@ -49,9 +50,13 @@ class HiddenHook(Protocol):
     def active(self, rows_np: np.ndarray) -> bool: ...
 
     def collect(
-        self, hidden: torch.Tensor, step: PromptSlice, logits_fn: Callable[[torch.Tensor], torch.Tensor]
+        self,
+        hidden: torch.Tensor,
+        step: PromptSlice,
+        ctx: ForwardContext,
+        logits_fn: Callable[[torch.Tensor], torch.Tensor],
     ) -> Observation:
-        """hidden [T, H]; logits_fn: tokens [n] of the T -> logits [n, V]"""
+        """hidden [T, H]; ctx: of heads on some of these; logits_fn: tokens [n] of the T -> logits [n, V]"""
         ...
 
     def pass_over(self, step: PromptSlice) -> None:
@@ -231,7 +236,8 @@ class StepLoop:
 
     def _context(self, batch: StepBatch, wanted: Wanted) -> ForwardContext:
         aux = AuxHiddenStates(self._parts.after.begins_with.aux_layers)
-        return ForwardContext(self._parts.ops, batch.attention(self._parts.blocks.tables), self._caches, wanted, aux)
+        attention = batch.attention(self._parts.blocks.tables, self._parts.model.sees)
+        return ForwardContext(self._parts.ops, attention, self._caches, wanted, aux)
 
     def _with_inputs(self, ctx: ForwardContext, batch: StepBatch, inputs: tuple[str, ...]) -> ForwardContext:
         """The batch was gathered."""
@@ -316,7 +322,8 @@ class StepLoop:
         def logits_fn(lines: torch.Tensor) -> torch.Tensor:
             return self._parts.model.logits(hidden[lines], ctx.at_lines(lines))
 
-        return [hook.collect(hidden, view, logits_fn) for hook in hooks]
+        plain = replace(ctx, lora=NO_LORA)
+        return [hook.collect(hidden, view, plain, logits_fn) for hook in hooks]
 
     def _view(self, layout: BatchLayout) -> PromptSlice:
         return PromptSlice(layout.rows_np, layout.query_start_np, layout.num_computed_np, self._parts.requests.tokens)

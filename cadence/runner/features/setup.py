@@ -24,6 +24,7 @@ from cadence.runner.features.drafts.model_drafts import ModelDrafts, ModelDrafts
 from cadence.runner.features.drafts.rows import DeviceDrafts, DraftedRows, DraftRows
 from cadence.runner.features.drafts.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
 from cadence.runner.features.grammar.rows import DeviceGrammar
+from cadence.runner.features.pooling.rows import DevicePooling, PooledRows
 from cadence.runner.graphs import StepGraphs
 from cadence.runner.limits import RunnerLimits
 from cadence.runner.runner import RunnerParts
@@ -73,7 +74,9 @@ def build_parts(
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
     base = _Base(device, ops, requests, blocks, sampler, shapes, graphs)
     drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer)
-    features = [*_adapters(base, models, limits.num_rows), *drafts, DeviceGrammar(device, requests, sampler, limits)]
+    pooling = DevicePooling(PooledRows(device, limits.num_rows, model.pool_heads()))
+    grammar = DeviceGrammar(device, requests, sampler, limits)
+    features = [*_adapters(base, models, limits.num_rows), *drafts, grammar, pooling]
     loop = LoopParts(
         device=device,
         driver=driver_of(device, ops.rows, requests, shapes),
@@ -97,7 +100,7 @@ def build_parts(
         blocks=blocks,
         tables=[requests, blocks, *sampler.tables, prompt_logprobs, *of_features],
         features={feature.name: feature for feature in features},
-        hooks=[prompt_logprobs],
+        hooks=[prompt_logprobs, *(hook for feature in features for hook in feature.hooks)],
         sampler=sampler,
         loop=_loop(loop, models.links),
     )
