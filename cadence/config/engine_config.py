@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cadence.config.hf import HFConfig
 from cadence.config.lora import NO_ADAPTERS, LoraConfig
 from cadence.config.parallel import ONE_PROCESS, ParallelConfig
+from cadence.config.pooling import DECODER, PoolingConfig
 from cadence.config.reference import ModelFiles
 from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
 from cadence.core.grammar import NO_DEFAULTS, GrammarDefaults
@@ -91,6 +92,7 @@ class EngineConfig:
     structured: GrammarDefaults = NO_DEFAULTS
     lora: LoraConfig = NO_ADAPTERS
     parallel: ParallelConfig = ONE_PROCESS
+    pooling: PoolingConfig = DECODER
 
     # As scripts for vLLM call them.
 

@@ -15,6 +15,7 @@ class Attachment:
 
     feature: str
     lacking: ClassVar[str]  # why an engine without the feature refuses the request
+    samples: ClassVar[bool] = True  # the request gets tokens; else it ends when its last token is computed
 
     @property
     def keys_digest(self) -> str:
@@ -26,6 +27,11 @@ class Attachment:
     def keys_name(self) -> str:
         """Tells contents that change keys apart before their digests are known: for a guess where keys may lie."""
         return self.keys_digest
+
+    @property
+    def reads_cache(self) -> bool:
+        """Whether the request may go on from keys that another one has left in the prefix cache."""
+        return True
 
     def resolved(self, digest: str) -> Attachment:
         """With the digest that an engine found its content to have."""

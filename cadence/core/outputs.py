@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from cadence.core.draft_stats import NO_DRAFTS, DraftStats
 from cadence.core.failure import FailureCode
 
@@ -67,6 +70,7 @@ class RequestOutput:
     ec_transfer_params: dict[str, object] | None = None
     speculation: DraftStats = NO_DRAFTS  # of all its completions together, so far
     warnings: list[str] = field(default_factory=list)  # options that were accepted and changed nothing
+    pooled_np: npt.NDArray[np.float32] | None = None  # of a request for these in place of tokens
 
 
 @dataclass(slots=True)

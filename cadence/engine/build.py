@@ -31,6 +31,7 @@ from cadence.scheduler.features.drafts.feature import HostDrafts
 from cadence.scheduler.features.drafts.policy import DraftPolicy
 from cadence.scheduler.features.grammar.feature import GrammarOutputs
 from cadence.scheduler.features.host_bound import HostBound
+from cadence.scheduler.features.pooling.feature import PooledRequests
 from cadence.scheduler.kv.sizing import max_len_that_fits
 from cadence.scheduler.scheduler import Scheduler
 from cadence.text.null_tokenizer import AnyTokenizer
@@ -166,7 +167,7 @@ def _features(
     if config.speculative.enabled:
         num_rows = config.scheduler.max_num_seqs
         features.append(HostDrafts(_draft_policy(config, num_rows), num_rows))
-    return [*features, GrammarOutputs()]
+    return [*features, GrammarOutputs(), PooledRequests()]
 
 
 def _draft_policy(config: EngineConfig, num_rows: int) -> DraftPolicy:

@@ -15,6 +15,7 @@ from cadence.core.contract.update import AnyUpdate
 from cadence.core.errors import ConfigError, EngineDeadError, InvalidRequestError
 from cadence.core.lora_request import checked_number, required_adapter
 from cadence.core.outputs import RequestOutput
+from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.any_core import AnyCore
 from cadence.engine.build import EngineParts, build_engine
@@ -45,6 +46,7 @@ class LLMEngine:
             parts.config.structured,
             parts.config.lora.enabled,
             parts.config.parallel.data_parallel_size,
+            parts.config.pooling,
         )
         self.eos_token_ids = limits.eos_token_ids
         self.config = parts.config
@@ -87,7 +89,7 @@ class LLMEngine:
         self,
         request_id: str,
         prompt: Any,
-        params: SamplingParams,
+        params: SamplingParams | PoolingParams,
         arrival_time: float | None = None,
         lora_request: object | None = None,
         *,
@@ -101,9 +103,12 @@ class LLMEngine:
         hints = check_keywords("LLMEngine", {"arrival_time": arrival_time, **extras})
         if self._outputs.core_ids(request_id):
             raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
-        processed = self._inputs.process(request_id, prompt, params, priority, cap_logprobs, lora_request)
+        if isinstance(params, PoolingParams):
+            processed = self._inputs.process_pooling(request_id, prompt, params, priority, lora_request)
+        else:
+            processed = self._inputs.process(request_id, prompt, params, priority, cap_logprobs, lora_request)
         self._processors.check(processed.request.params)
-        warnings = self._unused.warnings(params, priority, hints)
+        warnings = self._unused.warnings(processed.request.params, priority, hints)
         children = fan_out(processed.request)
         self._outputs.add(request_id, children, processed.prompt_text, warnings, lora_request)
         try:

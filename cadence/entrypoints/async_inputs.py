@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from cadence.core.errors import InvalidRequestError
+from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.text.input_processor import InputProcessor, ProcessedInput, spelling_size, weight_of
 from cadence.engine.text.prompts import ParsedPrompt, PromptType, parse_prompt
@@ -44,6 +45,13 @@ class AsyncInputs:
         if params.bad_words:
             return await self._texts.beside(spelling_size(params.bad_words), work)
         return work()
+
+    async def process_pooling(
+        self, request_id: str, prompt: PromptType, params: PoolingParams, **options: Any
+    ) -> ProcessedInput:
+        """options: the further parameters of `InputProcessor.process_pooling`"""
+        await self._turns.enter()
+        return self._inputs.process_pooling(request_id, await self._tokenised(prompt), params, **options)
 
     async def token_ids(self, prompt: ParsedPrompt) -> list[int]:
         """Checked as for a request."""

@@ -28,6 +28,8 @@ from cadence.core.contract.update import AnyUpdate, RequestUpdate
 from cadence.core.errors import EngineDeadError, InvalidRequestError
 from cadence.core.lora_request import checked_number, required_adapter
 from cadence.core.outputs import RequestOutput
+from cadence.core.pooled_outputs import PoolingOutput, PoolingRequestOutput, pooled
+from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.engine.fleet.dp_client import open_engines
 from cadence.engine.metrics.by_engine import MetricsByEngine
@@ -40,13 +42,14 @@ from cadence.engine.supervise.pause import Pause
 from cadence.engine.supervise.supervisor import ENGINE_COMMAND, entry_of
 from cadence.engine.text.async_beam import BeamRequest, search_beams
 from cadence.engine.text.beam import BeamSearch
-from cadence.engine.text.input_processor import InputLimits, InputProcessor
+from cadence.engine.text.input_processor import InputLimits, InputProcessor, ProcessedInput
 from cadence.engine.text.output_processor import OutputProcessor, OutputStream
 from cadence.engine.text.parallel_sampling import fan_out
 from cadence.engine.text.prompts import PromptType, parse_prompt
 from cadence.engine.text.text_tap import TextTap
 from cadence.engine.text.unused import UnusedOptions
 from cadence.entrypoints.async_inputs import AsyncInputs
+from cadence.entrypoints.start_clock import StartClock
 from cadence.process.together import first_of
 from cadence.text.null_text_service import open_text_service
 from cadence.text.null_tokenizer import AnyTokenizer
@@ -67,7 +70,9 @@ class AsyncLLM:
     def __init__(self, config: EngineConfig, tokenizer: AnyTokenizer, engines: EngineClient, info: EngineInfo) -> None:
         model, most_drafts = config.model, config.speculative.num_tokens
         size = config.parallel.data_parallel_size
-        limits = InputLimits.of(model, info.vocab_size, tokenizer, config.structured, config.lora.enabled, size)
+        limits = InputLimits.of(
+            model, info.vocab_size, tokenizer, config.structured, config.lora.enabled, size, config.pooling
+        )
         self.config = config
         self.model_name = model.files.name
         self.info = info
@@ -104,7 +109,7 @@ class AsyncLLM:
         `open_client`: for a front whose engines are another process's."""
         env.tokenise_in_caller()
         args = peer_env.applied(args, env.peer_variables())
-        clock = _Clock(on_stage)
+        clock = StartClock(on_stage)
         source = await asyncio.to_thread(find_source, args)
         clock.lap(f"found {args.model}: {source.hf.architecture}")
         supervisor = open_client(source.engine_options(args), engine_command, limits)
@@ -148,22 +153,9 @@ class AsyncLLM:
         processed = await self._inputs.process(
             request_id, prompt, params, priority=priority, cap_logprobs=cap_logprobs, lora_request=lora_request
         )
-        stream = OutputStream(params.output_kind)
-        engine = processed.engine
-        whole = entry_of(processed.request, engine)  # raises, before n completions are made of what cannot be sent
-        children = fan_out(processed.request)
-        entries = [whole] if len(children) == 1 else [entry_of(child, engine) for child in children]
-        await self._pause.wait_over()
-        self._check_alive()
-        if request_id in self._streams:
-            raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
         warnings = self._unused.warnings(params, priority, list(hints))
-        self._outputs.add(request_id, children, processed.prompt_text, warnings, lora_request)
-        self._streams[request_id] = stream
-        self._idle.clear()
+        stream = await self._begin(request_id, processed, warnings, lora_request)
         try:
-            for entry in entries:
-                self._supervisor.submit(entry)
             if processed.request.output_token_ids:
                 self._replay(processed.request, stream)
             while True:
@@ -172,10 +164,57 @@ class AsyncLLM:
                 if output.finished:
                     return
         finally:
-            del self._streams[request_id]
-            if not self._streams:
-                self._idle.set()
-            self._drop(request_id)
+            self._finish(request_id)
+
+    async def encode(
+        self,
+        prompt: PromptType,
+        pooling_params: PoolingParams,
+        request_id: str,
+        *,
+        priority: int = 0,
+        lora_request: object = None,
+    ) -> AsyncGenerator[PoolingRequestOutput[PoolingOutput]]:
+        """One output: what the model makes of the prompt in place of text. Leaving the loop early ends the request."""
+        self._check_alive()
+        processed = await self._inputs.process_pooling(
+            request_id, prompt, pooling_params, priority=priority, lora_request=lora_request
+        )
+        stream = await self._begin(request_id, processed, [], lora_request)
+        try:
+            yield pooled(await stream.next())
+        finally:
+            self._finish(request_id)
+
+    async def _begin(
+        self, request_id: str, processed: ProcessedInput, warnings: list[str], lora_request: object
+    ) -> OutputStream:
+        """Sends a request to the engine, as so many as it has completions. `_finish` must follow."""
+        stream = OutputStream(processed.request.params.output_kind)
+        engine = processed.engine
+        whole = entry_of(processed.request, engine)  # raises, before n completions are made of what cannot be sent
+        children = fan_out(processed.request)
+        entries = [whole] if len(children) == 1 else [entry_of(child, engine) for child in children]
+        await self._pause.wait_over()
+        self._check_alive()
+        if request_id in self._streams:
+            raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
+        self._outputs.add(request_id, children, processed.prompt_text, warnings, lora_request)
+        self._streams[request_id] = stream
+        self._idle.clear()
+        try:
+            for entry in entries:
+                self._supervisor.submit(entry)
+        except BaseException:
+            self._finish(request_id)
+            raise
+        return stream
+
+    def _finish(self, request_id: str) -> None:
+        del self._streams[request_id]
+        if not self._streams:
+            self._idle.set()
+        self._drop(request_id)
 
     async def beam_search(
         self,
@@ -387,14 +426,3 @@ class AsyncLLM:
     def _check_alive(self) -> None:
         if self._death is not None:
             raise EngineDeadError(str(self._death))
-
-
-class _Clock:
-    def __init__(self, on_stage: Callable[[str], None]) -> None:
-        self._on_stage = on_stage
-        self._last = time.perf_counter()
-
-    def lap(self, what: str) -> None:
-        now = time.perf_counter()
-        self._on_stage(f"{what} ({now - self._last:.2f} s)")
-        self._last = now

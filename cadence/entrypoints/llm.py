@@ -15,6 +15,8 @@ from cadence.config.args import names as option_names
 from cadence.core.errors import ConfigError, InvalidRequestError, ModelNotFoundError
 from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import BeamSearchOutput, RequestOutput
+from cadence.core.pooled_outputs import PoolingOutput, PoolingRequestOutput, pooled
+from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from cadence.engine.llm_engine import LLMEngine
 from cadence.engine.metrics.metric import Metric
@@ -38,7 +40,8 @@ from cadence.text.chat_template import ChatRequest
 from cadence.text.chats import Chats, chats_for
 from cadence.text.tokenizer import Tokenizer
 
-ParamsType = SamplingParams | Sequence[SamplingParams] | None
+AnyParams = SamplingParams | PoolingParams
+ParamsType = AnyParams | Sequence[AnyParams] | None
 LoraType = LoRARequest | Sequence[LoRARequest | None] | None  # one for all prompts, or one each
 
 
@@ -115,6 +118,24 @@ class LLM:
         except InvalidRequestError as error:
             raise error.with_traceback(None) from None
         return self._run(ids, use_tqdm)
+
+    def encode(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
+        *,
+        use_tqdm: bool | Callable[..., Any] = True,
+        lora_request: LoraType = None,
+        pooling_task: str | None = None,
+        priority: Sequence[int] | None = None,
+        **extras: Any,
+    ) -> list[PoolingRequestOutput[PoolingOutput]]:
+        """What the model makes of every prompt in place of text."""
+        params = PoolingParams() if pooling_params is None else pooling_params
+        if isinstance(params, PoolingParams):
+            params = replace(params, task=params.task or pooling_task)
+        ids = self._accept(prompts, params, priority, lora_request, extras)
+        return [pooled(output) for output in self._run(ids, use_tqdm)]
 
     def enqueue(
         self,
@@ -274,10 +295,10 @@ class LLM:
     def _tokenised(self, prompts: list[PromptType], options: dict[str, Any]) -> list[PromptType]:
         return [tokenised(prompt, self.get_tokenizer(), options) for prompt in prompts] if options else prompts
 
-    def _params_for(self, params: ParamsType, count: int) -> list[SamplingParams]:
+    def _params_for(self, params: ParamsType, count: int) -> list[AnyParams]:
         if params is None:
             params = self.get_default_sampling_params()
-        if isinstance(params, SamplingParams):
+        if isinstance(params, (SamplingParams, PoolingParams)):
             return [params] * count
         if len(params) != count:
             raise InvalidRequestError(f"{len(params)} sampling_params for {count} prompts", "sampling_params")
@@ -286,7 +307,7 @@ class LLM:
     def _submit(
         self,
         prompts: list[PromptType],
-        params: list[SamplingParams],
+        params: list[AnyParams],
         priorities: Sequence[int],
         adapters: Sequence[object],
         extras: dict[str, Any],
@@ -353,7 +374,9 @@ class LLM:
             self._done[output.request_id] = output
 
 
-def _final_only(params: SamplingParams) -> SamplingParams:
+def _final_only(params: AnyParams) -> AnyParams:
+    if isinstance(params, PoolingParams):
+        return params
     if not isinstance(params, SamplingParams):
         raise InvalidRequestError(f"sampling_params must be SamplingParams, not {type(params).__name__}")
     final = params.clone()

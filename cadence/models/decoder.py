@@ -6,7 +6,7 @@ norm that follows it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -14,7 +14,10 @@ import torch
 from torch import nn
 
 from cadence.core.kv_spec import LayerKV
-from cadence.models.interface.model import ForwardContext, ModelInputs
+from cadence.core.pooling import EMBED
+from cadence.kernels.interface.attention_batch import Sees
+from cadence.models.interface.model import ForwardContext, ModelInputs, PoolHead
+from cadence.models.interface.pool_head import SameVector
 from cadence.models.interface.stage import Absent
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
@@ -92,6 +95,9 @@ class DecoderLM(MappedModule):
     Layers that another stage has are `Absent`; `stage.py` takes out what else others have.
     """
 
+    sees = Sees.CAUSAL
+    generates = True
+
     def __init__(self, parts: DecoderParts) -> None:
         super().__init__()
         self.embed = parts.embed
@@ -118,6 +124,9 @@ class DecoderLM(MappedModule):
 
     def _own(self) -> Iterator[nn.Module]:
         return islice(self.layers, self.own_layers.start, self.own_layers.stop)
+
+    def pool_heads(self) -> Mapping[str, PoolHead]:
+        return {EMBED: SameVector()}
 
     def logits(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         return self.lm_head(hidden, ctx)

@@ -54,6 +54,7 @@ class DeviceFeature:
     tables: Sequence[RequestTable] = ()  # told of rows that begin and end
     inputs: Sequence[InputHook] = ()
     reporters: Sequence[Reporter] = ()
+    hooks: Sequence[Any] = ()  # `HiddenHook`s
 
     def rows_of(self, payload: Any) -> Sequence[int]:
         """Running rows that `apply` writes: the results of earlier forwards must be here for them."""

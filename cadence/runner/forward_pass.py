@@ -93,7 +93,8 @@ class ForwardPass:
 
     def context(self, batch: StepBatch, wanted: Wanted) -> ForwardContext:
         aux = AuxHiddenStates(self.parts.after.begins_with.aux_layers)
-        return ForwardContext(self.parts.ops, batch.attention(self.parts.blocks.tables), self._caches, wanted, aux)
+        attention = batch.attention(self.parts.blocks.tables, self.parts.model.sees)
+        return ForwardContext(self.parts.ops, attention, self._caches, wanted, aux)
 
     def extend(self, ctx: ForwardContext, batch: StepBatch, inputs: tuple[str, ...]) -> ForwardContext:
         """With what features add to the inputs. The batch was gathered."""

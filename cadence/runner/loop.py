@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from cadence.core.contract.step import StepPlan
+from cadence.models.interface.model import ForwardContext
 from cadence.runner.after_sample import States
 from cadence.runner.layout import BatchLayout
 from cadence.runner.parts import Observation, Part
@@ -32,9 +33,13 @@ class HiddenHook(Protocol):
     def active(self, rows_np: np.ndarray) -> bool: ...
 
     def collect(
-        self, hidden: torch.Tensor, step: PromptSlice, logits_fn: Callable[[torch.Tensor], torch.Tensor]
+        self,
+        hidden: torch.Tensor,
+        step: PromptSlice,
+        ctx: ForwardContext,
+        logits_fn: Callable[[torch.Tensor], torch.Tensor],
     ) -> Observation:
-        """hidden [T, H]; logits_fn: tokens [n] of the T -> logits [n, V]"""
+        """hidden [T, H]; ctx: of heads on some of these; logits_fn: tokens [n] of the T -> logits [n, V]"""
         ...
 
     def pass_over(self, step: PromptSlice) -> None:

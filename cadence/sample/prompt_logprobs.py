@@ -90,7 +90,9 @@ class PromptLogprobsTable:
     def active(self, rows_np: np.ndarray) -> bool:
         return bool((self._counts_np[rows_np] != NONE).any())
 
-    def collect(self, hidden: torch.Tensor, step: PromptSlice, logits_fn: LogitsFn) -> PendingPromptLogprobs:
+    def collect(
+        self, hidden: torch.Tensor, step: PromptSlice, ctx: object, logits_fn: LogitsFn
+    ) -> PendingPromptLogprobs:
         """hidden [T, H] of the step. Position p speaks of prompt token p + 1."""
         spans = self._spans(step)
         parts = []

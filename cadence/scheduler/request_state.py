@@ -44,6 +44,7 @@ class RequestState:
         "reads_cache",
         "request",
         "row",
+        "samples",
         "status",
         "stop_ids",
         "streams",
@@ -69,10 +70,12 @@ class RequestState:
         self.blocks = blocks
         self.tokens = [*request.prompt_token_ids, *request.output_token_ids]  # all whose value the host knows
         self.prompt_len = len(request.prompt_token_ids)
-        self.max_len = min(self.prompt_len + request.stop.max_tokens, max_model_len)
+        self.samples = request.samples  # it gets tokens
+        # One that gets none has a limit that it never reaches: all of its tokens are computed.
+        self.max_len = min(self.prompt_len + request.stop.max_tokens, max_model_len + (not self.samples))
         self.stop_ids = request.stop.eos_token_ids | request.stop.stop_token_ids
         sampling = request.params
-        self.reads_cache = sampling.prompt_logprobs is None and not sampling.skip_reading_prefix_cache
+        self.reads_cache = request.reads_cache and sampling.prompt_logprobs is None
         self.needs_host = needs_host(sampling)
         self.streams = sampling.output_kind is not RequestOutputKind.FINAL_ONLY
         self.status = Status.WAITING

@@ -33,6 +33,7 @@ class RowTable:
         self.last_step_np = column()  # [rows] id of the last step naming the row
         self.needs_host_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] the host has a say between two forwards
         self.waits_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] its tokens are chosen when mail is there
+        self.samples_np = np.ones(num_rows, dtype=np.bool_)  # [rows] it gets tokens after its prompt
         self.streams_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] a client reads its tokens as they come
         self.requests: dict[int, RequestState] = {}  # by row
         self._free = list(range(num_rows - 1, -1, -1))
@@ -50,7 +51,7 @@ class RowTable:
         row = request.row = self._free.pop()
         self.requests[row] = request
         known = len(request.tokens)
-        samples = end == known
+        samples = request.samples and end == known
         self.known_np[row] = known
         self.length_np[row] = known + samples
         self.due_np[row] = samples
@@ -60,6 +61,7 @@ class RowTable:
         self.last_step_np[row] = step_id
         self.needs_host_np[row] = request.needs_host
         self.waits_np[row] = request.waits
+        self.samples_np[row] = request.samples
         self.streams_np[row] = request.streams
         return samples
 
@@ -67,7 +69,7 @@ class RowTable:
         """The first forward of step `step_id` computes so many tokens [n] of these rows [n], and where that is all they
         have, up to so many drafts [n] more -> [n] how many tokens each samples at most: 0, or 1 + drafts."""
         ends_np = self.computed_np[rows_np] + tokens_np
-        samples_np = ends_np == self.length_np[rows_np]
+        samples_np = (ends_np == self.length_np[rows_np]) & self.samples_np[rows_np]
         lines_np: Column = samples_np * np.where(tokens_np == 1, 1 + drafts_np, 1)
         self.computed_np[rows_np] = ends_np + np.maximum(lines_np - 1, 0)
         self.length_np[rows_np] += lines_np

@@ -244,10 +244,12 @@ class Scheduler:
         if request.request_id in self._requests:
             raise InvalidRequestError(f"request_id {request.request_id!r} is already in use", field="request_id")
         prompt_len = len(request.prompt_token_ids)
-        if not 1 <= prompt_len < self._max_model_len:
+        room = self._max_model_len - request.samples
+        if not 1 <= prompt_len <= room:
+            left = ", one token is to be generated" if request.samples else ""
             raise InvalidRequestError(
-                f"prompt has {prompt_len} tokens; between 1 and {self._max_model_len - 1} can be served "
-                f"(max_model_len is {self._max_model_len}, one token is to be generated)",
+                f"prompt has {prompt_len} tokens; between 1 and {room} can be served "
+                f"(max_model_len is {self._max_model_len}{left})",
                 field="prompt_token_ids",
             )
         for attachment in request.attachments:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from cadence.core.contract.step import NO_TOKEN, IntArray, PromptLogprobs, StepResult
-from cadence.core.contract.update import TokenUpdates
+from cadence.core.contract.step import NO_TOKEN, IntArray, PromptLogprobs, StepResult, TokenLogprobs
+from cadence.core.contract.update import RequestUpdate, TokenUpdates
 from cadence.scheduler.advance import register_filled
 from cadence.scheduler.feature import Books, HostFeature, with_own
 from cadence.scheduler.news import News, news_of
@@ -43,8 +43,8 @@ class Reconciler:
         for row, output in result.outputs:
             if isinstance(output, PromptLogprobs):
                 self._take_prompt_logprobs(news, row, output)
-            elif row in news and len(news[row].logprobs) < len(news[row].new_token_ids):
-                news[row].logprobs = (*news[row].logprobs, output)
+            elif isinstance(output, TokenLogprobs) and row in news:
+                _take_logprobs(news[row], output)
         self._confirm(step)
         step.num_returned += len(result.token_ids_np)
         return news
@@ -116,6 +116,12 @@ class Reconciler:
             if request.status is Status.RUNNING:
                 kv.release_outside(request.blocks, int(confirmed_np[index]))
                 rows.release_later(row, kv.next_release(request.blocks))
+
+
+def _take_logprobs(update: RequestUpdate, output: TokenLogprobs) -> None:
+    """Those of tokens after its end are dropped, as these were."""
+    if len(update.logprobs) < len(update.new_token_ids):
+        update.logprobs = (*update.logprobs, output)
 
 
 def _by_row(tokens_np: IntArray) -> tuple[list[list[int]], Column]:

@@ -114,7 +114,7 @@ class PromptBench:
         hidden = torch.cat([self.tokens[row, first : first + n] for row, first, n in runs])[:, None].float()
         starts = np.cumsum([0, *(n for _, _, n in runs)])
         step = PromptSlice(np.array([r for r, _, _ in runs]), starts, np.array([f for _, f, _ in runs]), self.tokens)
-        pending = self.table.collect(hidden, step, partial(self.head, hidden))
+        pending = self.table.collect(hidden, step, None, partial(self.head, hidden))
         return pending.unpack(self.device.download(pending.tensors()).wait())
 
 

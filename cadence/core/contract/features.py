@@ -14,6 +14,7 @@ from cadence.core.attachments import Attachment
 from cadence.core.contract.drafts import DRAFTS, DraftChanges
 from cadence.core.contract.token_masks import TokenMasks
 from cadence.core.grammar import GRAMMAR, GrammarSpec
+from cadence.core.pooling import POOLING, PoolingSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,5 +44,9 @@ FEATURES: dict[str, FeatureTypes] = {
         step=list[tuple[int, list[int]]],  # (row, tokens that must come next: its drafts, in place of any other)
         mail=TokenMasks,
         result=dict[int, list[int]],  # by row that waited: its drafts in the next forward
+    ),
+    POOLING: FeatureTypes(
+        attachment=PoolingSpec,
+        row=PoolingSpec,
     ),
 }

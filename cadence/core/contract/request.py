@@ -52,6 +52,15 @@ class EngineRequest:
         return next((each for each in self.attachments if isinstance(each, kind)), None)
 
     @property
+    def samples(self) -> bool:
+        """Whether it gets tokens."""
+        return all(each.samples for each in self.attachments)
+
+    @property
+    def reads_cache(self) -> bool:
+        return not self.params.skip_reading_prefix_cache and all(each.reads_cache for each in self.attachments)
+
+    @property
     def keys_digest(self) -> str:
         """Of what is attached and changes the keys of its tokens."""
         return "".join(each.keys_digest for each in self.attachments)

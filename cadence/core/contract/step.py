@@ -128,7 +128,16 @@ class PromptLogprobs:
     ranks_np: IntArray  # [m]
 
 
-RowOutput = TokenLogprobs | PromptLogprobs  # what a row may ask for beside its tokens
+@dataclass(frozen=True, slots=True)
+class PooledOutput:
+    """What became of the hidden states of prompt tokens [start, …) of one request: one vector, or one of each token."""
+
+    start: int  # of the first token it speaks of
+    values_np: FloatArray  # [entries], or [tokens, entries]
+    is_last: bool  # nothing follows
+
+
+RowOutput = TokenLogprobs | PromptLogprobs | PooledOutput  # what a row may ask for beside its tokens
 
 
 @dataclass(frozen=True, slots=True)

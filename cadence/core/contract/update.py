@@ -8,7 +8,7 @@ from itertools import chain
 from typing import ClassVar
 
 from cadence.core.contract.request import FinishReason
-from cadence.core.contract.step import PromptLogprobs, TokenLogprobs
+from cadence.core.contract.step import FloatArray, PromptLogprobs, TokenLogprobs
 from cadence.core.draft_stats import Run
 from cadence.core.failure import Failure
 
@@ -29,6 +29,7 @@ class RequestUpdate:
     runs: Sequence[Run] = ()  # of each forward that brought tokens, in order; empty where no draft was verified
     complete: bool = False  # it ended without a stop token: the last token is part of the output
     digests: tuple[tuple[str, str], ...] = ()  # (feature, digest of what is attached for it), with its first tokens
+    pooled_np: FloatArray | None = None  # with its end: what its hidden states were made into
     engine: int = 0  # which of several engines said so; the front writes it
     number: int = 0  # by which its engine speaks of it in `TokenUpdates` from now on; 0 = its engine does not
 

@@ -6,15 +6,17 @@ import itertools
 import operator
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cadence.config.engine_config import ModelConfig
+from cadence.config.pooling import DECODER, PoolingConfig
 from cadence.core.contract.request import EngineRequest, StopRule
 from cadence.core.errors import ContextLengthError, InvalidRequestError
 from cadence.core.grammar import NO_DEFAULTS, GrammarDefaults, GrammarSpec
 from cadence.core.lora_request import adapter_of
-from cadence.core.sampling_params import SamplingParams
+from cadence.core.pooling_params import PoolingParams
+from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.core.shown import shown
 from cadence.engine.text.prompts import ParsedPrompt, parse_prompt
 from cadence.text.loop_share import LEAST
@@ -22,6 +24,7 @@ from cadence.text.null_tokenizer import AnyTokenizer
 
 _MASK64 = (1 << 64) - 1
 _INT64 = 1 << 63
+NEVER_STOPS = StopRule(eos_token_ids=frozenset(), stop_token_ids=frozenset(), min_tokens=0, max_tokens=1)
 THINKING = ("<think>", "</think>")
 
 
@@ -35,6 +38,7 @@ class InputLimits:
     structured: GrammarDefaults = NO_DEFAULTS
     adapters: bool = False  # requests may have one
     num_engines: int = 1
+    pooling: PoolingConfig = DECODER
 
     @classmethod
     def of(
@@ -45,6 +49,7 @@ class InputLimits:
         structured: GrammarDefaults = NO_DEFAULTS,
         adapters: bool = False,
         num_engines: int = 1,
+        pooling: PoolingConfig = DECODER,
     ) -> InputLimits:
         """What the model's files and its tokenizer each call an end of text counts as one."""
         eos = frozenset(model.hf.eos_token_ids) | tokenizer.eos_token_ids
@@ -57,6 +62,7 @@ class InputLimits:
             structured=structured,
             adapters=adapters,
             num_engines=num_engines,
+            pooling=pooling,
         )
 
 
@@ -91,6 +97,11 @@ def checked_rank(rank: object, num_engines: int, name: str = "data_parallel_rank
     return rank
 
 
+def check_priority(priority: int) -> None:
+    if not -_INT64 <= priority < _INT64:
+        raise InvalidRequestError("priority must be an integer of 64 bits", "priority")
+
+
 class InputProcessor:
     def __init__(self, limits: InputLimits, tokenizer: AnyTokenizer) -> None:
         self._limits = limits
@@ -112,8 +123,7 @@ class InputProcessor:
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(f"sampling_params must be SamplingParams, not {type(params).__name__}")
         limits = self._limits
-        if not -_INT64 <= priority < _INT64:
-            raise InvalidRequestError("priority must be an integer of 64 bits", "priority")
+        check_priority(priority)
         checks = (limits.vocab_size, limits.max_logprobs if cap_logprobs else -1, limits.max_model_len)
         params.verify(*checks)
         token_ids = self.token_ids(parsed)
@@ -142,25 +152,74 @@ class InputProcessor:
         engine = checked_rank(parsed.data_parallel_rank, limits.num_engines)
         return ProcessedInput(request=request, prompt_text=parsed.text, engine=engine)
 
+    def process_pooling(
+        self,
+        request_id: str,
+        prompt: Any,
+        params: PoolingParams,
+        priority: int = 0,
+        lora_request: object = None,
+    ) -> ProcessedInput:
+        """Parameters without a task have the model's first."""
+        adapter = adapter_of(lora_request, self._limits.adapters)
+        parsed = parse_prompt(prompt)
+        check_priority(priority)
+        spec = self._limits.pooling.spec(params)
+        token_ids = self._pooled_tokens(parsed, params)
+        request = EngineRequest(
+            request_id=request_id,
+            prompt_token_ids=token_ids,
+            params=SamplingParams(
+                max_tokens=1,
+                temperature=0.0,
+                detokenize=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+                skip_reading_prefix_cache=params.skip_reading_prefix_cache,
+            ),
+            stop=NEVER_STOPS,
+            seed=0,
+            arrival_time=time.monotonic(),
+            priority=priority,
+            cache_salt=parsed.cache_salt,
+            tenant=parsed.tenant,
+            attachments=(spec,) if adapter is None else (spec, adapter),
+        )
+        engine = checked_rank(parsed.data_parallel_rank, self._limits.num_engines)
+        return ProcessedInput(request=request, prompt_text=parsed.text, engine=engine)
+
+    def _pooled_tokens(self, parsed: ParsedPrompt, params: PoolingParams) -> list[int]:
+        """A prompt may be as long as the model's context: no token comes after it."""
+        kept = params.truncate_prompt_tokens
+        if kept is None:
+            return self.token_ids(parsed, room=0)
+        most = self._limits.max_model_len
+        if kept > most:
+            message = f"truncate_prompt_tokens is {kept}, and this model takes at most {most} tokens"
+            raise InvalidRequestError(message, "truncate_prompt_tokens")
+        kept = most if kept == -1 else kept
+        token_ids = self._tokenizer.encode(parsed.text or "") if parsed.token_ids is None else parsed.token_ids
+        return self.token_ids(replace(parsed, text=None, token_ids=list(token_ids[:kept])), room=0)
+
     @property
     def eos_token_ids(self) -> frozenset[int]:
         return self._limits.eos_token_ids
 
-    def token_ids(self, parsed: ParsedPrompt) -> list[int]:
+    def token_ids(self, parsed: ParsedPrompt, room: int = 1) -> list[int]:
+        """room: tokens that must be left after it"""
         if parsed.token_ids is None:
             token_ids = self._tokenizer.encode(parsed.text or "")
         else:
-            self._check_length(len(parsed.token_ids))  # before they are looked at
+            self._check_length(len(parsed.token_ids), room)  # before they are looked at
             token_ids = _integers(parsed.token_ids)
         _check_range(token_ids, self._limits.vocab_size)
-        self._check_length(len(token_ids))
+        self._check_length(len(token_ids), room)
         return token_ids
 
-    def _check_length(self, count: int) -> None:
+    def _check_length(self, count: int, room: int) -> None:
         if not count:
             raise InvalidRequestError("the prompt is empty: it must hold at least one token", "prompt")
-        if count >= self._limits.max_model_len:
-            raise ContextLengthError(self._limits.max_model_len, count, 1)
+        if count + room > self._limits.max_model_len:
+            raise ContextLengthError(self._limits.max_model_len, count, room)
 
     def _stop_rule(self, params: SamplingParams, prompt_len: int) -> StopRule:
         room = self._limits.max_model_len - prompt_len

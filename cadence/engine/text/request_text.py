@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from cadence.core.contract.request import EngineRequest, FinishReason
+from cadence.core.contract.step import FloatArray
 from cadence.core.contract.update import AnyUpdate, RequestTokens, RequestUpdate
 from cadence.core.draft_stats import NO_DRAFTS, DraftStats, Run, first_runs, kept_places
 from cadence.core.failure import Failure, FailureCode
@@ -33,6 +34,7 @@ class RequestText:
         self.stop_reason: int | str | None = None  # a token, a stop string, or the sentence of a failure
         self.failure: FailureCode | None = None
         self.num_cached_tokens = 0
+        self.pooled_np: FloatArray | None = None
         self.engine = 0  # which of several gave its newest tokens
         self.speculation: DraftStats = NO_DRAFTS
         self._drafted: list[int] = []  # places in token_ids of drafts; in a stream of deltas, of those not sent yet
@@ -58,6 +60,7 @@ class RequestText:
         """Takes in what one step produced. Sets finish_reason when a stop string was found or the core ended it."""
         self._accept_times(update)
         self.num_cached_tokens = update.num_cached_tokens
+        self.pooled_np = update.pooled_np
         if update.new_token_ids:
             self.engine = update.engine
         for chunk in update.prompt_logprobs:  # after a restart the prompt is computed again

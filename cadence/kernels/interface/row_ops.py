@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from cadence.kernels.interface.attention_batch import AttentionBatch, LongRun
+from cadence.kernels.interface.attention_batch import AttentionBatch, LongRun, Sees
 
 FAILED = -2  # in place of a token: there was none to choose
 NO_DRAFT = -3  # in place of a token: the row had no draft to verify there
@@ -68,7 +68,7 @@ class StepBatch:
         """Every row computes one token and has a line: lines, tokens and rows are the same."""
         return self.max_query_len == 1 and self.all_lines
 
-    def attention(self, block_tables: tuple[torch.Tensor, ...]) -> AttentionBatch:
+    def attention(self, block_tables: tuple[torch.Tensor, ...], sees: Sees = Sees.CAUSAL) -> AttentionBatch:
         """block_tables: per group [num_rows, max_blocks] int32"""
         return AttentionBatch(
             rows=self.rows,
@@ -79,6 +79,7 @@ class StepBatch:
             num_single=self.num_single,
             max_query_len=self.max_query_len,
             long_runs=self.long_runs,
+            sees=sees,
         )
 
 

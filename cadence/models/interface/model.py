@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 
 from cadence.core.kv_spec import LayerKV
-from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, Sees
 from cadence.kernels.interface.ops import Ops, Rotation, Triple
 from cadence.models.interface.aux_hidden import NO_AUX, AuxHiddenStates
 from cadence.models.interface.lora_batch import NO_LORA, LoraBatch
@@ -67,11 +67,21 @@ class ForwardContext:
         return replace(self, lora=self.lora.at_lines(tokens)) if self.lora.active else self
 
 
+class PoolHead(Protocol):
+    """What a model makes of pooled hidden states."""
+
+    def __call__(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        """x [n, hidden], pooled or one of each token -> [n, entries]. A row's bits do not depend on the others."""
+        ...
+
+
 class CausalLM(Protocol):
     """A decoder. Built by `models.loader`, run by the runner."""
 
     vocab_size: int
     own_layers: range  # of all layers, those that this device has
+    sees: Sees  # which keys of its sequence a token sees
+    generates: bool  # it has logits; else hidden states are all that it gives
 
     def kv_layers(self) -> list[LayerKV]:
         """One entry per attention layer that this device has, in order of the layer index used with `ctx.attend`."""
@@ -80,6 +90,10 @@ class CausalLM(Protocol):
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         """T tokens -> hidden states of the wanted ones after the final norm, [T, H] or [S, H]. From where on it
         computes these alone is the model's to say: see `wanted`."""
+        ...
+
+    def pool_heads(self) -> Mapping[str, PoolHead]:
+        """What may be made of pooled hidden states, by name: `embed`, `classify`."""
         ...
 
     def logits(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:

@@ -24,6 +24,7 @@ from cadence.runner.features.drafts.model_drafts import ModelDrafts, ModelDrafts
 from cadence.runner.features.drafts.rows import DeviceDrafts, DraftedRows, DraftRows
 from cadence.runner.features.drafts.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
 from cadence.runner.features.grammar.rows import DeviceGrammar
+from cadence.runner.features.pooling.rows import DevicePooling, PooledRows
 from cadence.runner.forward_pass import ForwardParts, ForwardPass
 from cadence.runner.graphs import StepGraphs
 from cadence.runner.limits import RunnerLimits
@@ -78,7 +79,9 @@ def build_parts(
         device=device, ops=ops, requests=requests, blocks=blocks, sampler=sampler, shapes=shapes, graphs=graphs
     )
     drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer)
-    features = [*_adapters(base, models, limits.num_rows), *drafts, DeviceGrammar(device, requests, sampler, limits)]
+    pooling = DevicePooling(PooledRows(device, limits.num_rows, model.pool_heads()))
+    grammar = DeviceGrammar(device, requests, sampler, limits)
+    features = [*_adapters(base, models, limits.num_rows), *drafts, grammar, pooling]
     forward = ForwardPass(
         ForwardParts(
             device=device,
@@ -99,7 +102,7 @@ def build_parts(
         blocks=blocks,
         tables=[requests, blocks, *sampler.tables, prompt_logprobs, *of_features],
         features={feature.name: feature for feature in features},
-        hooks=[prompt_logprobs],
+        hooks=[prompt_logprobs, *(hook for feature in features for hook in feature.hooks)],
         sampler=sampler,
         forward=forward,
         loop=_loop(forward, models.links, sampler, features, limits.width - 1),
