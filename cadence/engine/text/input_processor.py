@@ -26,6 +26,17 @@ from cadence.text.null_tokenizer import AnyTokenizer
 _MASK64 = (1 << 64) - 1
 _INT64 = 1 << 63
 NEVER_STOPS = StopRule(eos_token_ids=frozenset(), stop_token_ids=frozenset(), min_tokens=0, max_tokens=1)
+# Of requests that get no tokens, by `skip_reading_prefix_cache`. They share these, and nothing writes to them.
+NO_SAMPLING = {
+    skip: SamplingParams(
+        max_tokens=1,
+        temperature=0.0,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_reading_prefix_cache=skip,
+    )
+    for skip in (None, False, True)
+}
 THINKING = ("<think>", "</think>")
 
 
@@ -173,13 +184,7 @@ class InputProcessor:
         request = EngineRequest(
             request_id=request_id,
             prompt_token_ids=token_ids,
-            params=SamplingParams(
-                max_tokens=1,
-                temperature=0.0,
-                detokenize=False,
-                output_kind=RequestOutputKind.FINAL_ONLY,
-                skip_reading_prefix_cache=params.skip_reading_prefix_cache,
-            ),
+            params=NO_SAMPLING[params.skip_reading_prefix_cache],
             stop=NEVER_STOPS,
             seed=0,
             arrival_time=time.monotonic(),
