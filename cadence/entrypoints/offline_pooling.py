@@ -66,8 +66,9 @@ class OfflinePooling:
         extras = dict(call.extras)
         options = extras.pop("tokenization_kwargs", None) or {}
         rank, priority = extras.pop("data_parallel_rank", None), extras.pop("priority", None)
+        prefix = self._prefix(extras.pop("prompt_name", None))
+        many = [_begun(pinned(prompt, rank), prefix) for prompt in split_prompts(prompts)]
         check_keywords("LLM", extras)
-        many = [pinned(prompt, rank) for prompt in split_prompts(prompts)]
         if priority is not None and len(priority) != len(many):
             raise InvalidRequestError(f"{len(priority)} priorities for {len(many)} prompts", "priority")
         params = call.params_for(task, len(many))
@@ -81,6 +82,16 @@ class OfflinePooling:
             extras=extras,
         )
         return [pooled(output) for output in self._requests.run(ids, call.use_tqdm)]
+
+    def _prefix(self, name: str | None) -> str:
+        """What goes before every text: one of the prompts in the model's files, or their default."""
+        prompts = dict(self.config.prompts)
+        if name is None:
+            return self.config.default_prompt
+        if name not in prompts:
+            known = f"it has {', '.join(prompts)}" if prompts else "its files have none"
+            raise InvalidRequestError(f"this model has no prompt {name!r}: {known}", "prompt_name")
+        return prompts[name]
 
     def _tokens(
         self, prompts: list[PromptType], params: list[PoolingParams], options: dict[str, Any]
@@ -103,6 +114,14 @@ class OfflinePooling:
         token_ids = iter(self._engine.get_tokenizer().encode_batch(texts) if texts else [])
         for prompt, plain in zip(prompts, is_plain, strict=True):
             yield replace(prompt, token_ids=next(token_ids)) if plain else prompt
+
+
+def _begun(prompt: PromptType, prefix: str) -> PromptType:
+    """Token ids stay as they are."""
+    if not prefix:
+        return prompt
+    parsed = parse_prompt(prompt)
+    return parsed if parsed.token_ids is not None else replace(parsed, text=prefix + (parsed.text or ""))
 
 
 def with_tensors(outputs: list[PooledPrompt]) -> list[PooledPrompt]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from cadence.entrypoints.offline_pooling import PoolingCall
 from cadence.entrypoints.offline_scoring import OfflineScoring, ScoredPairs
 from cadence.text.load import load_tokenizer
 from tests.helpers.tiny_models import make_tiny
+from tests.helpers.tiny_scorers import add_modules, make_headed
 from tests.helpers.tiny_tokenizers import CORPUS, save, wordpiece
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]
@@ -143,6 +145,40 @@ def test_pairs_become_prompts_as_transformers_makes_them(tmp_path: Path, limit: 
             expected = peer(first, text, return_token_type_ids=True, **cut)
             assert prompt.token_ids == expected["input_ids"]
             assert prompt.second_from == expected["token_type_ids"].index(1)
+
+
+def test_prompts_of_the_models_files_go_before_texts(tmp_path: Path) -> None:
+    directory = make_tiny("llama", tmp_path)
+    add_modules(directory, ("Pooling", {"word_embedding_dimension": 64, "pooling_mode_lasttoken": True}))
+    prompts = {"query": "12 monkeys: ", "title": "words "}
+    settings = {"prompts": prompts, "default_prompt_name": "title"}
+    (directory / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    with LLM(str(directory), **OPTIONS) as llm:
+        encode = llm.get_tokenizer().encode
+        ids = {"prompt_token_ids": encode("the dog")}
+        for name, prefix in (("query", prompts["query"]), (None, prompts["title"])):
+            outputs = llm.embed(["the dog", ids], prompt_name=name, use_tqdm=False)
+            assert [output.prompt_token_ids for output in outputs] == [encode(prefix + "the dog"), encode("the dog")]
+        with pytest.raises(InvalidRequestError, match="no prompt 'spam': it has query, title"):
+            llm.embed("the dog", prompt_name="spam")
+        with pytest.raises(InvalidRequestError, match="writes no text: it can embed"):
+            llm.generate("the dog")
+
+
+def test_a_model_of_one_label_scores_pairs(tmp_path: Path) -> None:
+    model = make_headed("llama", tmp_path, "AutoModelForSequenceClassification", num_labels=1)
+    template = "{% for message in messages %}{{ message.role }}: {{ message.content }} {% endfor %}"
+    with LLM(str(tmp_path), **OPTIONS) as llm:
+        encode = llm.get_tokenizer().encode
+        pairs = llm.score("the dog", ["12 monkeys", "a fox"], use_tqdm=False)
+        rendered = llm.score("the dog", "a fox", chat_template=template, use_tqdm=False)
+        (probs,) = (output.outputs.probs for output in llm.classify("the dog", use_tqdm=False))
+    assert rendered[0].prompt_token_ids == encode("query: the dog document: a fox ", add_special_tokens=False)
+    for output in (*pairs, *rendered):
+        with torch.inference_mode():
+            logits = model(torch.tensor([output.prompt_token_ids])).logits
+        assert output.outputs.score == pytest.approx(torch.sigmoid(logits[0, 0]).item(), abs=1e-5)
+    assert len(probs) == 1 and 0 < probs[0] < 1
 
 
 def test_values_that_are_no_numbers_fail_their_request_alone(tmp_path: Path) -> None:

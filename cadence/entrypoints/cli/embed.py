@@ -30,6 +30,7 @@ def build_parser() -> Parser:
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts to embed; - or none: a text per line of stdin")
     parser.add_argument("--file", metavar="FILE", help="embed each line of a file")
     group = parser.add_argument_group("embedding")
+    group.add_argument("--prompt-name", metavar="NAME", help="begin texts with this prompt of the model's files")
     group.add_argument(
         "--dimensions", type=int, metavar="N", help="keep the first N entries, where the model allows it"
     )
@@ -64,7 +65,7 @@ def run(argv: Sequence[str]) -> int:
     import numpy as np
 
     llm = open_llm(options)
-    outputs = llm.encode(texts, params, use_tqdm=_progress(len(texts)))
+    outputs = llm.encode(texts, params, use_tqdm=_progress(len(texts)), prompt_name=flags.prompt_name)
     vectors_np = np.stack([np.asarray(output.outputs.data) for output in outputs])
     _write(kind, flags.output, texts, vectors_np)
     return 0
