@@ -9,11 +9,11 @@ import torch
 from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError, ModelFileError
 from cadence.models.decoder import DecoderLM
+from cadence.models.headed import headed_model
 from cadence.models.interface.build import BuildContext
 from cadence.models.loader.assign import check_fit
 from cadence.models.loader.slots import slots
 from cadence.models.loader.source import WeightsSource
-from cadence.models.registry import model_class
 
 _LAYERS = ("num_hidden_layers", "n_layer")
 _SIZES = (*_LAYERS, "hidden_size", "n_embd", "intermediate_size", "ffn_dim", "n_inner", "vocab_size", "head_dim")
@@ -24,7 +24,7 @@ _LEAST_TENSORS = 2  # of a layer
 def build_model(hf: HFConfig, build: BuildContext) -> DecoderLM:
     """The architecture the configuration names. What is wrong with its sizes is said of its file."""
     try:
-        return model_class(hf.architecture)(hf, build)
+        return headed_model(hf, build)
     except ModelFileError:
         raise
     except ConfigError as error:
