@@ -79,9 +79,7 @@ def build_parts(
         device=device, ops=ops, requests=requests, blocks=blocks, sampler=sampler, shapes=shapes, graphs=graphs
     )
     drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer)
-    pooling = DevicePooling(PooledRows(device, limits.num_rows, model.pool_heads()))
-    grammar = DeviceGrammar(device, requests, sampler, limits)
-    features = [*_adapters(base, models, limits.num_rows), *drafts, grammar, pooling]
+    features = [*_adapters(base, models, limits.num_rows), *drafts, *_of_every_model(base, model, limits)]
     forward = ForwardPass(
         ForwardParts(
             device=device,
@@ -173,6 +171,11 @@ def _loop(
         reporters=reporters,
         listeners=_listeners(links, parts.ops, most_drafts),
     )
+
+
+def _of_every_model(base: _Base, model: CausalLM, limits: RunnerLimits) -> list[DeviceFeature]:
+    pooled = PooledRows(base.device, limits.num_rows, model.pool_heads())
+    return [DeviceGrammar(base.device, base.requests, base.sampler, limits), DevicePooling(pooled)]
 
 
 def _adapters(base: _Base, models: LoadedModels, num_rows: int) -> list[DeviceFeature]:
