@@ -29,7 +29,6 @@ import torch
 
 from cadence.core.contract.step import StepPlan
 from cadence.kernels.interface.row_ops import RowState, StepBatch
-from cadence.models.interface.lora_batch import NO_LORA
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.after_sample import States
 from cadence.runner.driver import ForwardDriver
@@ -236,8 +235,7 @@ class StepLoop:
         def logits_fn(lines: torch.Tensor) -> torch.Tensor:
             return self._parts.model.logits(hidden[lines], ctx.at_lines(lines))
 
-        plain = replace(ctx, lora=NO_LORA)
-        return [hook.collect(hidden, view, plain, logits_fn) for hook in hooks]
+        return [hook.collect(hidden, view, ctx.for_heads(), logits_fn) for hook in hooks]
 
 
 def _wanted(batch: StepBatch, shape: StepShape, counted: torch.Tensor) -> Wanted:
