@@ -97,7 +97,7 @@ typedef struct {
 /* Chunks that are not there have the keys of one that is. */
 static Chunks find_chunks(const Attention *a, const Item *it, int64_t start) {
     Chunks c = {.first = max64(first_key_of(a, it->first_pos) - start, 0),
-                .keys = min64(it->first_pos + it->num_queries - start, KEY_TILE)};
+                .keys = min64(item_end(a, it) - start, KEY_TILE)};
     int64_t low = c.first / CHUNK, block = (start + low * CHUNK) / a->block_size;
     int64_t offset = start + low * CHUNK - block * a->block_size;
     const int32_t *entry = a->table + it->table_row * a->table_stride + block;
@@ -224,11 +224,12 @@ INLINE __m512i divided(__m512i i, int64_t group) {
 static Seen find_seen(const Attention *a, const Plan *p, const Item *it, int64_t start, int64_t m) {
     const __m512i numbers = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i none = _mm512_setzero_si512(), last = _mm512_set1_epi32((int32_t)it->num_rows - 1);
-    int64_t window = a->window ? min64(a->window, 1 << 30) : 1 << 30; /* no position is as large */
     __m512i row = _mm512_min_epi32(_mm512_add_epi32(numbers, _mm512_set1_epi32((int32_t)m)), last);
-    __m512i stop = _mm512_add_epi32(divided(row, p->group), _mm512_set1_epi32((int32_t)(it->first_pos + 1 - start)));
-    __m512i end = _mm512_max_epi32(_mm512_min_epi32(stop, _mm512_set1_epi32(KEY_TILE)), none);
-    __m512i begin = _mm512_sub_epi32(stop, _mm512_set1_epi32((int32_t)window));
+    __m512i most = _mm512_set1_epi32((int32_t)min64(it->num_keys - start, KEY_TILE));
+    __m512i pos = _mm512_add_epi32(divided(row, p->group), _mm512_set1_epi32((int32_t)(it->first_pos - start)));
+    __m512i end = _mm512_add_epi32(pos, _mm512_set1_epi32((int32_t)a->after + 1));
+    end = _mm512_max_epi32(_mm512_min_epi32(end, most), none);
+    __m512i begin = _mm512_sub_epi32(pos, _mm512_set1_epi32((int32_t)a->before));
     begin = _mm512_min_epi32(_mm512_max_epi32(begin, none), end);
     int32_t begins[AMX_ROWS], ends[AMX_ROWS]; /* neither decreases */
     _mm512_storeu_si512(begins, begin);

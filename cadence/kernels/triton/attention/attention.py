@@ -42,7 +42,7 @@ class PagedAttention:
         shape: AttentionShape,
     ) -> torch.Tensor:
         """q [T, Hq, D], kv = caches [num_blocks, Hk, block_size, D], or of eight bits -> [T, Hq, D]."""
-        assert batch.sees is Sees.CAUSAL, batch.sees
+        assert batch.sees is Sees.CAUSAL and not shape.bias.reach, (batch.sees, shape.bias)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         single, num_seqs = batch.num_single, batch.num_sequences
         if self._deterministic:
