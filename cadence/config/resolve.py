@@ -8,6 +8,7 @@ import math
 from typing import Protocol
 
 from cadence.config.args import EngineArgs
+from cadence.config.both_ways import both_ways, pooling_of
 from cadence.config.context_length import model_context_length
 from cadence.config.engine_config import (
     CacheConfig,
@@ -147,6 +148,9 @@ def resolve(
         device = dataclasses.replace(device, warmup="none")  # every forward is one of all engines
     _check_tables(model, scheduler, caps)
     speculative = _speculative(args, model, scheduler, inputs.draft)
+    pooling, cache = pooling_of(hf), _cache(args, caps, inputs.cpu_kv_bytes, kv_dtype)
+    if pooling.sees_both_ways:
+        scheduler, cache = both_ways(args, scheduler, cache, model.max_model_len)
     if caps.kind == "cuda":
         check_devices(args, caps.count)
     return EngineConfig(
@@ -164,13 +168,14 @@ def resolve(
             read_partition(args),
             args.enable_expert_parallel,
         ),
-        cache=_cache(args, caps, inputs.cpu_kv_bytes, kv_dtype),
+        cache=cache,
         scheduler=scheduler,
         device=device,
         speculative=speculative,
         structured=read_structured(args.structured_outputs_config),
         lora=resolve_lora(args),
         parallel=resolve_parallel(args),
+        pooling=pooling,
     )
 
 

@@ -133,7 +133,7 @@ class Worker:
             max_model_len=model_len,
             max_num_tokens=self._max_tokens,
             logprobs_mode=model_config.logprobs_mode,
-            graphs=asked.graphs,
+            graphs=asked.graphs if model.generates else "none",
             burst_steps=scheduler.burst_steps if links.count == 1 else 1,  # recorded as one: stages take turns instead
             speculative=config.speculative,
         )
@@ -143,7 +143,7 @@ class Worker:
         self.step, self.post, self.result = runner.step, runner.post, runner.result
         self.advance, self._share = share.around(runner.advance), share
         self._allocate_kv(num_blocks=1)
-        self._loop = parts.loop
+        self._loop, self._generates = parts.loop, model.generates
         self._warmup: deque[WarmupPiece] = deque()  # what is left of it
         share.meet()
 
@@ -174,7 +174,8 @@ class Worker:
     def run_dummy(self, counts: list[int], sampling: SamplingParams, num_computed: int = 0) -> None:
         limits = self._limits
         sizes = limits.max_model_len, len(self.layout.groups)
-        plan = dummy_plan(limits.dummy_row, counts, *sizes, sampling, limits.width, num_computed)
+        width = limits.width if self._generates else 0
+        plan = dummy_plan(limits.dummy_row, counts, *sizes, sampling, width, num_computed)
         self._runner.step(plan)
         self.advance(plan.step_id, 0, 1)
         self._runner.result()

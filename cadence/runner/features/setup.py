@@ -24,6 +24,7 @@ from cadence.runner.features.drafts.model_drafts import ModelDrafts, ModelDrafts
 from cadence.runner.features.drafts.rows import DeviceDrafts, DraftedRows, DraftRows
 from cadence.runner.features.drafts.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
 from cadence.runner.features.grammar.rows import DeviceGrammar
+from cadence.runner.features.pooling.pairs import PairRows
 from cadence.runner.features.pooling.rows import DevicePooling, PooledRows
 from cadence.runner.graphs import StepGraphs
 from cadence.runner.limits import RunnerLimits
@@ -74,9 +75,8 @@ def build_parts(
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
     base = _Base(device, ops, requests, blocks, sampler, shapes, graphs)
     drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer)
-    pooling = DevicePooling(PooledRows(device, limits.num_rows, model.pool_heads()))
     grammar = DeviceGrammar(device, requests, sampler, limits)
-    features = [*_adapters(base, models, limits.num_rows), *drafts, grammar, pooling]
+    features = [*_adapters(base, models, limits.num_rows), *drafts, grammar, _pooling(device, model, limits.num_rows)]
     loop = LoopParts(
         device=device,
         driver=driver_of(device, ops.rows, requests, shapes),
@@ -104,6 +104,10 @@ def build_parts(
         sampler=sampler,
         loop=_loop(loop, models.links),
     )
+
+
+def _pooling(device: Device, model: CausalLM, num_rows: int) -> DevicePooling:
+    return DevicePooling(PooledRows(device, num_rows, model.pool_heads()), PairRows(device, num_rows))
 
 
 @dataclass(frozen=True, slots=True)
