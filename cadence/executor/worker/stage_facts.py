@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 import torch
 
@@ -22,7 +22,8 @@ def share_facts(links: StageLinks, own: DraftFacts, device: torch.device) -> Dra
     if links.count == 1:
         return own
     sizes = torch.tensor([len(own.kv_layers), len(own.aux_layers)], dtype=torch.int32, device=device)
-    numbers = [number for layer in own.kv_layers for number in astuple(layer)] + list(own.aux_layers)
+    each_layer = [(layer.num_kv_heads, layer.head_dim, layer.window) for layer in own.kv_layers]
+    numbers = [number for layer in each_layer for number in layer] + list(own.aux_layers)
     if links.is_last:
         links.broadcast(sizes)
         links.broadcast(torch.tensor([0, *numbers], dtype=torch.int32, device=device))

@@ -26,14 +26,14 @@ from cadence.runner.warmup import WarmupPiece, warmup_pieces
 from cadence.speculate.choose import ProposerFactory, proposer_of
 
 
-def _limits(config: WorkerConfig, num_stages: int) -> RunnerLimits:
+def _limits(config: WorkerConfig, num_stages: int, generates: bool) -> RunnerLimits:
     burst_steps = config.scheduler.burst_steps if num_stages == 1 else 1  # recorded as one: stages take turns instead
     return RunnerLimits(
         max_num_seqs=config.scheduler.max_num_seqs,
         max_model_len=config.model.max_model_len,
         max_num_tokens=config.scheduler.max_num_batched_tokens,
         logprobs_mode=config.model.logprobs_mode,
-        graphs=config.device.graphs,
+        graphs=config.device.graphs if generates else "none",
         burst_steps=burst_steps,
         speculative=config.speculative,
     )
@@ -60,7 +60,8 @@ class Worker:
         self._lora = loaded.adapters
         self.layout = loaded.layout
         self.vocab_size = loaded.models.target.vocab_size
-        self._limits = _limits(config, links.count)
+        self._generates = loaded.models.target.generates
+        self._limits = _limits(config, links.count, self._generates)
         parts = build_parts(
             device=device,
             ops=loaded.ops,
@@ -106,7 +107,8 @@ class Worker:
     def run_dummy(self, counts: list[int], sampling: SamplingParams, num_computed: int = 0) -> None:
         limits = self._limits
         sizes = limits.max_model_len, len(self.layout.groups)
-        plan = dummy_plan(limits.dummy_row, counts, *sizes, sampling, limits.width, num_computed)
+        width = limits.width if self._generates else 0
+        plan = dummy_plan(limits.dummy_row, counts, *sizes, sampling, width, num_computed)
         self._runner.step(plan)
         self.advance(plan.step_id, 0, 1)
         self._runner.result()

@@ -24,6 +24,7 @@ from cadence.runner.features.drafts.model_drafts import ModelDrafts, ModelDrafts
 from cadence.runner.features.drafts.rows import DeviceDrafts, DraftedRows, DraftRows
 from cadence.runner.features.drafts.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
 from cadence.runner.features.grammar.rows import DeviceGrammar
+from cadence.runner.features.pooling.pairs import PairRows
 from cadence.runner.features.pooling.rows import DevicePooling, PooledRows
 from cadence.runner.forward_pass import ForwardParts, ForwardPass
 from cadence.runner.graphs import StepGraphs
@@ -107,6 +108,10 @@ def build_parts(
     )
 
 
+def _pooling(device: Device, model: CausalLM, num_rows: int) -> DevicePooling:
+    return DevicePooling(PooledRows(device, num_rows, model.pool_heads()), PairRows(device, num_rows))
+
+
 @dataclass(frozen=True, slots=True)
 class _Base:
     """What features are made with."""
@@ -174,8 +179,8 @@ def _loop(
 
 
 def _of_every_model(base: _Base, model: CausalLM, limits: RunnerLimits) -> list[DeviceFeature]:
-    pooled = PooledRows(base.device, limits.num_rows, model.pool_heads())
-    return [DeviceGrammar(base.device, base.requests, base.sampler, limits), DevicePooling(pooled)]
+    grammar = DeviceGrammar(base.device, base.requests, base.sampler, limits)
+    return [grammar, _pooling(base.device, model, limits.num_rows)]
 
 
 def _adapters(base: _Base, models: LoadedModels, num_rows: int) -> list[DeviceFeature]:
