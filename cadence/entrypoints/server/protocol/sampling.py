@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Protocol
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
@@ -76,7 +76,11 @@ def model_max_tokens(defaults: Mapping[str, Any]) -> int | None:
     return limit
 
 
-def priority_of(body: GenerationBody, headers: Mapping[str, str]) -> int:
+class Prioritised(Protocol):
+    priority: int | None
+
+
+def priority_of(body: Prioritised, headers: Mapping[str, str]) -> int:
     """The body's, or that of the header X-Vllm-Priority; lower runs first."""
     if body.priority is not None:
         return body.priority
