@@ -52,9 +52,6 @@ class Counting:
     def all_pick(self, x: torch.Tensor, ids: torch.Tensor, each: int) -> torch.Tensor:
         return self._count("picks", x)
 
-    def broadcast(self, x: torch.Tensor, root: int) -> torch.Tensor:
-        return self._count("broadcasts", x)
-
     def check(self) -> None:
         """Nobody can be gone."""
 

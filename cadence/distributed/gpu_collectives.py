@@ -40,9 +40,6 @@ class GpuCollectives:
         is_own = (ids // each == self.rank).unsqueeze(1)
         return self.all_reduce(torch.where(is_own, x, torch.zeros((), dtype=x.dtype, device=x.device)))
 
-    def broadcast(self, x: torch.Tensor, root: int) -> torch.Tensor:
-        return self._by(x).gather(x)[root]
-
     def check(self) -> None:
         self._check()
 

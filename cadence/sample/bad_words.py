@@ -6,41 +6,28 @@ import numpy as np
 import torch
 
 from cadence.core.contract.step import NewRow
-from cadence.device.base import Device
 from cadence.sample.context import SampleContext
 from cadence.sample.lines import NOTHING
-from cadence.sample.token_lists import PAD, TokenLists
+from cadence.sample.token_lists import NO_ENTRIES_NP, PAD, TokenLists
 
 
-class BadWords:
-    """A `RequestTable` and a `LogitsStep`: the last token of a sequence is barred where the output ends in the rest.
+class BadWords(TokenLists):
+    """The last token of a sequence is barred where the output ends in the rest.
 
     An entry is the sequence backwards: the barred token, then the tokens that must stand at the end, last first.
     """
 
-    def __init__(self, device: Device, num_rows: int) -> None:
-        self._lists = TokenLists(device, num_rows)
-
-    def add(self, row: int, request: NewRow) -> None:
-        self._lists.clear(row)
+    def entries(self, request: NewRow) -> np.ndarray:
         words = request.sampling.bad_words_token_ids
-        if words:
-            entries_np = np.full((len(words), max(map(len, words))), PAD, dtype=np.int64)
-            for entry_np, word in zip(entries_np, words, strict=True):
-                entry_np[: len(word)] = word[::-1]
-            self._lists.set(row, entries_np)
-
-    def remove(self, row: int) -> None:
-        self._lists.clear(row)
-
-    def flush(self) -> None:
-        """The lists are uploaded with the step that needs them."""
-
-    def active(self, rows_np: np.ndarray) -> bool:
-        return self._lists.active(rows_np)
+        if not words:
+            return NO_ENTRIES_NP
+        entries_np = np.full((len(words), max(map(len, words))), PAD, dtype=np.int64)
+        for entry_np, word in zip(entries_np, words, strict=True):
+            entry_np[: len(word)] = word[::-1]
+        return entries_np
 
     def apply(self, logits: torch.Tensor, ctx: SampleContext) -> torch.Tensor:
-        flat = self._lists.gather(ctx.rows_np)
+        flat = self.gather(ctx.rows_np)
         lines, barred, tails = flat[:, 0], flat[:, 1], flat[:, 2:]
         steps_back = torch.arange(1, tails.shape[1] + 1, device=flat.device)
         positions = ctx.lengths[lines, None] - steps_back  # [N, longest tail]

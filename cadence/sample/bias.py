@@ -9,60 +9,39 @@ from cadence.core.contract.step import NewRow
 from cadence.device.base import Device
 from cadence.sample.context import SampleContext
 from cadence.sample.lines import NOTHING, LinePicker
-from cadence.sample.token_lists import TokenLists
+from cadence.sample.token_lists import NO_ENTRIES_NP, TokenLists
 
 
-class AllowedTokens:
-    """A `RequestTable` and a `LogitsStep`: only the listed tokens can be chosen."""
+class AllowedTokens(TokenLists):
+    """Only the listed tokens can be chosen. An entry is a token."""
 
     def __init__(self, device: Device, num_rows: int) -> None:
-        self._lists = TokenLists(device, num_rows)  # (token)
+        super().__init__(device, num_rows)
         self._lines = LinePicker(device)
 
-    def add(self, row: int, request: NewRow) -> None:
-        self._lists.clear(row)
-        if request.sampling.allowed_token_ids is not None:
-            self._lists.set(row, np.unique(request.sampling.allowed_token_ids)[:, None])
-
-    def remove(self, row: int) -> None:
-        self._lists.clear(row)
-
-    def flush(self) -> None:
-        """The lists are uploaded with the step that needs them."""
-
-    def active(self, rows_np: np.ndarray) -> bool:
-        return self._lists.active(rows_np)
+    def entries(self, request: NewRow) -> np.ndarray:
+        allowed = request.sampling.allowed_token_ids
+        return NO_ENTRIES_NP if allowed is None else np.unique(allowed)[:, None]
 
     def apply(self, logits: torch.Tensor, ctx: SampleContext) -> torch.Tensor:
-        lines, tokens = self._lists.gather(ctx.rows_np).unbind(1)
+        lines, tokens = self.gather(ctx.rows_np).unbind(1)
         kept = logits[lines, tokens]
-        used_np = self._lists.used_np[ctx.rows_np]
+        used_np = self.used_np[ctx.rows_np]
         barred = self._lines.change(logits, used_np, lambda part, _: torch.full_like(part, NOTHING))
         return barred.index_put_((lines, tokens), kept)
 
 
-class LogitBias:
-    """A `RequestTable` and a `LogitsStep`: a number added to the logits of listed tokens."""
+class LogitBias(TokenLists):
+    """A number added to the logits of listed tokens. An entry is a token and the bits of its float32 bias."""
 
-    def __init__(self, device: Device, num_rows: int) -> None:
-        self._lists = TokenLists(device, num_rows)  # (token, the float32 bias's bits)
-
-    def add(self, row: int, request: NewRow) -> None:
-        self._lists.clear(row)
-        if request.sampling.logit_bias:
-            tokens_np = np.fromiter(request.sampling.logit_bias.keys(), dtype=np.int64)
-            bits_np = np.fromiter(request.sampling.logit_bias.values(), dtype=np.float32).view(np.int32)
-            self._lists.set(row, np.stack([tokens_np, bits_np.astype(np.int64)], axis=1))
-
-    def remove(self, row: int) -> None:
-        self._lists.clear(row)
-
-    def flush(self) -> None:
-        """The lists are uploaded with the step that needs them."""
-
-    def active(self, rows_np: np.ndarray) -> bool:
-        return self._lists.active(rows_np)
+    def entries(self, request: NewRow) -> np.ndarray:
+        biases = request.sampling.logit_bias
+        if not biases:
+            return NO_ENTRIES_NP
+        tokens_np = np.fromiter(biases.keys(), dtype=np.int64)
+        bits_np = np.fromiter(biases.values(), dtype=np.float32).view(np.int32)
+        return np.stack([tokens_np, bits_np.astype(np.int64)], axis=1)
 
     def apply(self, logits: torch.Tensor, ctx: SampleContext) -> torch.Tensor:
-        lines, tokens, bits = self._lists.gather(ctx.rows_np).unbind(1)
+        lines, tokens, bits = self.gather(ctx.rows_np).unbind(1)
         return logits.index_put_((lines, tokens), logits[lines, tokens] + bits.to(torch.int32).view(torch.float32))

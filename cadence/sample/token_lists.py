@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from cadence.core.contract.step import NewRow
 from cadence.device.base import Device
 
 PAD = -1
+NO_ENTRIES_NP = np.zeros((0, 1), dtype=np.int64)
 
 
 class TokenLists:
-    """Entries of integers per row, kept on the host. What a step needs of them is uploaded when it changes, so a
-    batch that goes on decoding uploads nothing. Costs no device memory for rows without entries.
+    """A `RequestTable`, and a `LogitsStep` but for `apply`: entries of integers per row, kept on the host. What a step
+    needs of them is uploaded when it changes, so a batch that goes on decoding uploads nothing. Costs no device memory
+    for rows without entries. A subclass says what the entries of a request are, and what they do to logits.
     """
 
     def __init__(self, device: Device, num_rows: int) -> None:
@@ -22,16 +25,25 @@ class TokenLists:
         self._rows_np: np.ndarray | None = None  # what _flat was built for; None = rebuild
         self._flat = torch.zeros((0, 2), dtype=torch.int64, device=device.torch_device)
 
-    def set(self, row: int, entries_np: np.ndarray) -> None:
-        """entries_np [n, columns], n >= 1."""
-        self._entries[row] = entries_np.astype(np.int64)
-        self.used_np[row] = True
-        self._rows_np = None
+    def entries(self, request: NewRow) -> np.ndarray:
+        """[n, columns], n = 0 of a request that lists nothing."""
+        raise NotImplementedError
 
-    def clear(self, row: int) -> None:
+    def add(self, row: int, request: NewRow) -> None:
+        self.remove(row)
+        entries_np = self.entries(request)
+        if len(entries_np):
+            self._entries[row] = entries_np.astype(np.int64)
+            self.used_np[row] = True
+            self._rows_np = None
+
+    def remove(self, row: int) -> None:
         if self._entries.pop(row, None) is not None:
             self.used_np[row] = False
             self._rows_np = None
+
+    def flush(self) -> None:
+        """The lists are uploaded with the step that needs them."""
 
     def active(self, rows_np: np.ndarray) -> bool:
         return bool(self.used_np[rows_np].any())

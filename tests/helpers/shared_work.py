@@ -25,13 +25,11 @@ MOSTLY_WAITING = (  # the longest first
     "tests/distributed/test_api_processes.py",
     "tests/server/test_fault_injector.py",
     "tests/distributed/test_data_parallel.py",
-    "tests/server/test_app_process.py",
     "tests/server/test_loop_watchdog.py",
     "tests/distributed/test_faults.py",
     "tests/distributed/test_ray.py",
     "tests/distributed/test_joining.py",
     "tests/server/test_limits.py",
-    "tests/server/test_logs.py",
 )
 
 

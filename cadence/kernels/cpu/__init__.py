@@ -2,6 +2,6 @@
 adapters, and what ranks do together (`collectives`, `links`).
 
 Folders without a Python file hold C alone: `attention` (paged attention, rows of the KV cache), `maps` (norms,
-activations, rotary positions, noise, token masks, rows), `ranks` (sums, gathers and broadcasts over shared memory).
+activations, rotary positions, noise, token masks, rows), `ranks` (sums and gathers over shared memory).
 Imports `interface`, `reference` and `device`.
 """

@@ -20,7 +20,7 @@ MOST_CONNECTED = 256  # ranks
 class ConnectionState(ctypes.Structure):
     """`Connection` of exchange.h."""
 
-    _fields_ = (("descriptor", c_int64), ("progress", c_int64 * 3), ("frame", c_int64 * 3))
+    _fields_ = (("descriptor", c_int64), ("progress", c_int64 * 3), ("frame", c_int64 * 2))
 
 
 class CollectiveMemory:
@@ -103,14 +103,6 @@ class CpuCollectives:
             out=out, x=x, ids=ids, shared=self.address, rank=self.rank, rows=x.shape[0],
             row_bytes=x.shape[1] * x.element_size(), each=each,
         )  # fmt: skip
-        return out
-
-    def broadcast(self, x: torch.Tensor, root: int) -> torch.Tensor:
-        x = x.contiguous()
-        out = self._calls.empty(x.shape, x.dtype)
-        self._c.broadcast(
-            out=out, x=x, shared=self.address, rank=self.rank, root=root, bytes=x.numel() * x.element_size()
-        )
         return out
 
     def check(self) -> None:

@@ -36,10 +36,6 @@ class Collectives(Protocol):
         """x [T, n] -> line t of the rank that has ids[t]: of rank ids[t] // each."""
         ...
 
-    def broadcast(self, x: torch.Tensor, root: int) -> torch.Tensor:
-        """-> x of the rank `root`; that of others gives shape and type alone"""
-        ...
-
     def check(self) -> None:
         """Raises CollectiveAbortedError; to be called before results are used."""
         ...
@@ -60,9 +56,6 @@ class OneRank:
         return ids
 
     def all_pick(self, x: torch.Tensor, ids: torch.Tensor, each: int) -> torch.Tensor:
-        return x
-
-    def broadcast(self, x: torch.Tensor, root: int) -> torch.Tensor:
         return x
 
     def check(self) -> None:

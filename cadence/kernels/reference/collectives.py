@@ -26,7 +26,3 @@ def own_ids(ids: torch.Tensor, own: range) -> torch.Tensor:
 
 def all_pick(tensors: Sequence[torch.Tensor], ids: torch.Tensor, each: int) -> torch.Tensor:
     return torch.stack(list(tensors))[ids.long() // each, torch.arange(len(ids), device=ids.device)]
-
-
-def broadcast(tensors: Sequence[torch.Tensor], root: int) -> torch.Tensor:
-    return tensors[root].clone()

@@ -1,4 +1,4 @@
-/* Sums, gathers and broadcasts of several processes, through memory that they share.
+/* Sums and gathers of several processes, through memory that they share.
  *
  * Every rank calls the same operations in the same order; what is larger than a slot is done in pieces. Of each piece a
  * rank writes its part into its slot, says that it has arrived, waits until all have, and reads the others' slots. There
@@ -68,17 +68,17 @@ static int await_rank(Shared *s, int64_t rank, uint64_t piece) {
 }
 
 /* Over connections: what is in the rank's slot goes to all others, and theirs come. -> the piece's number */
-static int64_t meet_far(Shared *s, int64_t rank, enum operation operation, int64_t bytes, int64_t sent) {
+static int64_t meet_far(Shared *s, int64_t rank, enum operation operation, int64_t bytes) {
     uint64_t piece = atomic_fetch_add(&s->ranks[rank].arrived, 1);
-    Frame frame = {operation, bytes, sent};
+    Frame frame = {operation, bytes};
     for (int64_t r = 0; r < s->num_ranks; r++) begin_exchange(&s->connections[r], slot_of(s, r, piece));
     if (exchange(s->connections, s->num_ranks, rank, &frame, &s->aborted)) return (int64_t)piece;
     atomic_store(&s->aborted, 1);
     return -1;
 }
 
-int64_t meet(Shared *s, int64_t rank, enum operation operation, int64_t bytes, int64_t sent) {
-    if (s->connections) return meet_far(s, rank, operation, bytes, sent);
+int64_t meet(Shared *s, int64_t rank, enum operation operation, int64_t bytes) {
+    if (s->connections) return meet_far(s, rank, operation, bytes);
     RankState *own = &s->ranks[rank];
     uint64_t piece = atomic_load_explicit(&own->arrived, memory_order_relaxed);
     int64_t *asked = own->asked[piece & 1];
@@ -132,14 +132,14 @@ EXPORT void call_all_reduce(const void *words) {
     for (int64_t start = 0; start < c->count; start += most) {
         int64_t count = min64(most, c->count - start);
         memcpy(own_slot(s, c->rank), (const char *)c->x + start * size, (size_t)(count * size));
-        int64_t piece = meet(s, c->rank, SUM, count * size, count * size);
+        int64_t piece = meet(s, c->rank, SUM, count * size);
         if (piece < 0) return;
         Sum sum = {s, (char *)c->out + start * size, (uint64_t)piece, c->dtype};
         share_evenly(count, ROW_ELEMENTS, sum_part, &sum);
     }
 }
 
-/* ---- gathers and broadcasts ---- */
+/* ---- gathers ---- */
 
 /* Of each row the bytes [begin, begin + bytes), of so many rows that a slot holds them. -> false where aborted */
 static int gather_columns(const struct all_gather *c, int64_t begin, int64_t bytes) {
@@ -150,7 +150,7 @@ static int gather_columns(const struct all_gather *c, int64_t begin, int64_t byt
         char *slot = own_slot(s, c->rank);
         for (int64_t i = 0; i < rows; i++)
             memcpy(slot + i * bytes, c->x + (start + i) * c->row_bytes + begin, (size_t)bytes);
-        int64_t piece = meet(s, c->rank, GATHER, rows * bytes, rows * bytes);
+        int64_t piece = meet(s, c->rank, GATHER, rows * bytes);
         if (piece < 0) return 0;
         for (int64_t r = 0; r < s->num_ranks; r++) {
             int own = r == c->rank; /* still in this core's cache */
@@ -179,7 +179,7 @@ static int pick_columns(const struct all_pick *c, int64_t begin, int64_t bytes) 
         int64_t rows = min64(most, c->rows - start), first = start * c->row_bytes + begin;
         char *slot = own_slot(s, c->rank);
         for (int64_t i = 0; i < rows; i++) memcpy(slot + i * bytes, c->x + first + i * c->row_bytes, (size_t)bytes);
-        int64_t piece = meet(s, c->rank, PICK, rows * bytes, rows * bytes);
+        int64_t piece = meet(s, c->rank, PICK, rows * bytes);
         if (piece < 0) return 0;
         for (int64_t i = 0; i < rows; i++) {
             const char *from = slot_of(s, min64(c->ids[start + i] / c->each, s->num_ranks - 1), (uint64_t)piece);
@@ -201,17 +201,5 @@ EXPORT void call_own_ids(const void *words) {
     for (int64_t i = 0; i < c->count; i++) {
         int64_t id = c->ids[i] - c->first;
         c->out[i] = id >= 0 && id < c->each ? (int32_t)id : 0;
-    }
-}
-
-EXPORT void call_broadcast(const void *words) {
-    const struct broadcast *c = words;
-    Shared *s = c->shared;
-    for (int64_t start = 0; start < c->bytes; start += s->slot_bytes) {
-        int64_t bytes = min64(s->slot_bytes, c->bytes - start);
-        if (c->rank == c->root) memcpy(own_slot(s, c->rank), c->x + start, (size_t)bytes);
-        int64_t piece = meet(s, c->rank, BROADCAST, bytes, c->rank == c->root ? bytes : 0);
-        if (piece < 0) return;
-        memcpy(c->out + start, slot_of(s, c->root, (uint64_t)piece), (size_t)bytes);
     }
 }

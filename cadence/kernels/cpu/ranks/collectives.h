@@ -7,7 +7,7 @@
 
 #define APART 128 /* bytes: what different ranks write lies on different cache lines */
 
-enum operation { SUM = 1, GATHER, PICK, BROADCAST, LINES, PAIRS };
+enum operation { SUM = 1, GATHER, PICK, LINES, PAIRS };
 
 typedef struct {
     _Alignas(APART) Word arrived; /* pieces that this rank has arrived at */
@@ -28,8 +28,7 @@ char *slot_of(Shared *s, int64_t rank, uint64_t piece);
 /* Where the rank writes its part of the next piece. */
 char *own_slot(Shared *s, int64_t rank);
 
-/* The rank's part is in its slot; others want `sent` bytes of it. -> the piece's number, when all are there; -1 =
- * aborted */
-int64_t meet(Shared *s, int64_t rank, enum operation operation, int64_t bytes, int64_t sent);
+/* The rank's part, of so many bytes, is in its slot. -> the piece's number, when all are there; -1 = aborted */
+int64_t meet(Shared *s, int64_t rank, enum operation operation, int64_t bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /* One rank's part of a piece sent to all others, and theirs received, over connections (stream sockets).
  *
- * Each part is a frame of three words and so many bytes. Sending and receiving go on side by side, so that ranks that
+ * Each part is a frame of two words and so many bytes. Sending and receiving go on side by side, so that ranks that
  * all send first cannot block each other; a rank that is ahead has the next piece after this one in its stream, which
  * is read no further than this piece's end. Lengths come from other machines: what was not asked for is an error. */
 #ifndef CADENCE_EXCHANGE_H
@@ -22,7 +22,7 @@
 #define EXCHANGE_MOST_RANKS 256
 
 typedef struct {
-    int64_t operation, bytes, sent; /* what was asked for, and how many bytes follow */
+    int64_t operation, bytes; /* what was asked for, and how many bytes follow */
 } Frame;
 
 typedef struct {
@@ -43,8 +43,8 @@ static inline int would_block(void) { return errno == EAGAIN || errno == EWOULDB
 static inline int64_t send_some(Connection *c, const Frame *own, const char *part) {
     int64_t in_frame = (int64_t)sizeof(Frame) - c->num_sent;
     const char *from = in_frame > 0 ? (const char *)own + c->num_sent : part - in_frame;
-    int64_t count = in_frame > 0 ? in_frame : own->sent + in_frame;
-    int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (in_frame > 0 && own->sent ? MSG_MORE : 0);
+    int64_t count = in_frame > 0 ? in_frame : own->bytes + in_frame;
+    int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (in_frame > 0 && own->bytes ? MSG_MORE : 0);
     int64_t sent = send((int)c->descriptor, from, (size_t)count, flags);
     if (sent <= 0) return sent < 0 && would_block() ? 0 : -1;
     c->num_sent += sent;
@@ -54,7 +54,7 @@ static inline int64_t send_some(Connection *c, const Frame *own, const char *par
 static inline int64_t receive_some(Connection *c) {
     int64_t in_frame = (int64_t)sizeof(Frame) - c->num_received;
     char *to = in_frame > 0 ? (char *)&c->frame + c->num_received : c->slot - in_frame;
-    int64_t count = in_frame > 0 ? in_frame : c->frame.sent + in_frame;
+    int64_t count = in_frame > 0 ? in_frame : c->frame.bytes + in_frame;
     int64_t received = recv((int)c->descriptor, to, (size_t)count, MSG_DONTWAIT);
     if (received <= 0) return received < 0 && would_block() ? 0 : -1;
     c->num_received += received;
@@ -62,18 +62,17 @@ static inline int64_t receive_some(Connection *c) {
 }
 
 static inline int is_sent(const Connection *c, const Frame *own) {
-    return c->num_sent == (int64_t)sizeof(Frame) + own->sent;
+    return c->num_sent == (int64_t)sizeof(Frame) + own->bytes;
 }
 
 static inline int is_received(const Connection *c) {
-    return c->num_received >= (int64_t)sizeof(Frame) && c->num_received == (int64_t)sizeof(Frame) + c->frame.sent;
+    return c->num_received >= (int64_t)sizeof(Frame) && c->num_received == (int64_t)sizeof(Frame) + c->frame.bytes;
 }
 
 /* Whether the other rank asks for the same, as far as is known. */
 static inline int is_same(const Connection *c, const Frame *own) {
     if (c->num_received < (int64_t)sizeof(Frame)) return 1;
-    return c->frame.operation == own->operation && c->frame.bytes == own->bytes &&
-           (c->frame.sent == own->bytes || c->frame.sent == 0);
+    return c->frame.operation == own->operation && c->frame.bytes == own->bytes;
 }
 
 /* -> whether it moved anything; *lost where the connection or its meaning is */

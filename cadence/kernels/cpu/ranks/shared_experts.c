@@ -86,7 +86,7 @@ static int gather_lines(Lines *g) {
     if (most < 1) abort(); /* Python has looked */
     for (int64_t from = 0; left; from += most) {
         show_lines(job, own_slot(s, job->rank), from, between(0, job->tokens - from, most));
-        int64_t piece = meet(s, job->rank, LINES, s->slot_bytes, s->slot_bytes);
+        int64_t piece = meet(s, job->rank, LINES, s->slot_bytes);
         if (piece < 0) return 0;
         if (from == 0) make_room(g, s, (uint64_t)piece);
         left = 0;
@@ -117,7 +117,7 @@ static int return_pairs(Lines *g, const Sorted *sorted) {
         for (int64_t p = from; p < to; p++)
             if (sorted->places[p] >= 0)
                 memcpy(slot + (p - from) * row, sorted->out + sorted->places[p] * row, (size_t)row);
-        int64_t piece = meet(s, job->rank, PAIRS, s->slot_bytes, s->slot_bytes);
+        int64_t piece = meet(s, job->rank, PAIRS, s->slot_bytes);
         if (piece < 0) return 0;
         for (int64_t p = max64(from, begin); p < min64(to, end); p++) {
             const char *shown = slot_of(s, owner_of(g->ids[p], job->total, s->num_ranks), (uint64_t)piece);

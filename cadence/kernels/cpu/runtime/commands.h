@@ -426,14 +426,6 @@ struct own_ids {
     int64_t count, first, each;
 };
 
-/* out [bytes] = x [bytes] of the root. */
-struct broadcast {
-    char *out;
-    const char *x;
-    Area *shared;
-    int64_t rank, root, bytes;
-};
-
 /* As packed_experts, where ranks have tokens of their own and share `total` experts, each rank some whole ones, the
  * first ranks more: every rank's tokens come to all, and what the experts of others make of this rank's comes back. Ranks
  * may have different numbers of tokens, which they tell each other. */
