@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cadence.config.reference import find_tokenizer
-from cadence.core.architectures import ARCHITECTURES
+from cadence.core.model_heads import MODEL_CLASSES
 from cadence.entrypoints.conversation import read_template
 from cadence.text.load import tokenizer_for
 from cadence.text.tokenizer import Tokenizer
@@ -21,7 +21,7 @@ class ModelRegistry:
 
     @staticmethod
     def get_supported_archs() -> set[str]:
-        return set(ARCHITECTURES)
+        return set(MODEL_CLASSES)
 
     @staticmethod
     def register_model(model_arch: str, model_cls: object) -> None:
@@ -107,6 +107,12 @@ def get_ip() -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
+
+
+def print_embeddings(embeds: list[float], context: str = "Embeddings") -> None:
+    """The first numbers of an embedding, and how many there are."""
+    shown = ", ".join(map(str, embeds[:4]))
+    print(f"{context}: [{shown}{', ...' if len(embeds) > 4 else ''}] (size={len(embeds)})")
 
 
 def set_ulimit(target: int = 65535) -> None:

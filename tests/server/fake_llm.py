@@ -126,7 +126,7 @@ class FakeLLM:
         self._running[request_id] = children
         self.started.append(request_id)
         self.grammars.append(processed.request.attached(GrammarSpec))
-        self.ranks.append(processed.request.data_parallel_rank)
+        self.ranks.append(processed.engine)
         try:
             for step in range(processed.request.stop.max_tokens):
                 await asyncio.sleep(self.delay)

@@ -37,7 +37,7 @@ DESCRIPTIONS = {
     "spec_decode_num_drafts": "Forwards of a request that verified drafts.",
     "spec_decode_num_draft_tokens": "Drafts that were verified.",
     "spec_decode_num_accepted_tokens": "Of these, drafts that were kept.",
-    "spec_decode_num_accepted_tokens_per_pos": "Drafts that were kept, by their position behind the newest token.",
+    "spec_decode_num_accepted_tokens_per_pos": "Drafts that were kept, by their position after the newest token.",
     "rank_busy_seconds": "Seconds that the process of a rank has computed; waits for other ranks are not in it.",
     "engine_restarts": "Engine processes that died and were started again.",
     "requests_quarantined": "Requests that were run alone because an engine died with them.",
