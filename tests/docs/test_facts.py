@@ -29,6 +29,7 @@ _COMMANDS = tuple(
         "generate",
         "chat",
         "complete",
+        "embed",
         "run-batch",
         "quantize",
         "save-sharded",
