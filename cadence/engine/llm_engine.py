@@ -115,7 +115,7 @@ class LLMEngine:
             for child in children:
                 if child.samples:
                     self._processors.give(child)
-                core.add(child)
+                core.add(child, processed.engine)
         except BaseException:
             core.abort([child.request_id for child in children])
             for child in children:

@@ -185,7 +185,7 @@ class AsyncLLM:
         self, request_id: str, processed: ProcessedInput, warnings: list[str], lora_request: object
     ) -> OutputStream:
         """Sends a request to the engine. `OpenRequests.finish` must follow."""
-        submission = Submission(processed.request)
+        submission = Submission(processed.request, processed.engine)
         await self._pause.wait_over()
         self._check_alive()
         return self._open.begin(request_id, submission, processed.prompt_text, warnings, lora_request)

@@ -25,14 +25,14 @@ DELIVERED_AT_ONCE = 64  # updates: about 2 ms
 class Submission:
     """A request as the engine gets it: as many as it has completions."""
 
-    def __init__(self, request: EngineRequest) -> None:
-        """Raises, before n completions are made of it, for what cannot be sent."""
-        whole = entry_of(request)
+    def __init__(self, request: EngineRequest, engine: int | None) -> None:
+        """Raises, before n completions are made of it, for what cannot be sent. engine: as `ProcessedInput` has it"""
+        whole = entry_of(request, engine)
         self.kind = request.params.output_kind
         self.children = fan_out(request)
         self.entries: list[JournalEntry] = [whole]
         if len(self.children) > 1:
-            self.entries = [entry_of(child) for child in self.children]
+            self.entries = [entry_of(child, engine) for child in self.children]
 
 
 class OpenRequests:

@@ -132,7 +132,7 @@ def test_nothing_is_left_of_a_wait_or_a_search_that_failed(llm: LLM, monkeypatch
 
 
 def test_a_request_that_the_core_refuses_is_not_known(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(request: Any) -> None:
+    def refuse(request: Any, engine: object) -> None:
         raise InvalidRequestError("no room for it", "prompt")
 
     engine = llm.llm_engine

@@ -82,6 +82,7 @@ class InputLimits:
 class ProcessedInput:
     request: EngineRequest
     prompt_text: str | None
+    engine: int | None  # of several, the one that it is for; None = any
 
 
 def weight_of(params: SamplingParams) -> int:
@@ -159,11 +160,11 @@ class InputProcessor:
             priority=priority,
             cache_salt=parsed.cache_salt,
             tenant=parsed.tenant,
-            data_parallel_rank=checked_rank(parsed.data_parallel_rank, limits.num_engines),
             attachments=tuple(each for each in (grammar, adapter) if each is not None),
             output_token_ids=parsed.output_token_ids,
         )
-        return ProcessedInput(request, parsed.text)
+        engine = checked_rank(parsed.data_parallel_rank, limits.num_engines)
+        return ProcessedInput(request=request, prompt_text=parsed.text, engine=engine)
 
     def process_pooling(
         self,
@@ -191,10 +192,10 @@ class InputProcessor:
             priority=priority,
             cache_salt=parsed.cache_salt,
             tenant=parsed.tenant,
-            data_parallel_rank=checked_rank(parsed.data_parallel_rank, self._limits.num_engines),
             attachments=(spec,) if adapter is None else (spec, adapter),
         )
-        return ProcessedInput(request, parsed.text)
+        engine = checked_rank(parsed.data_parallel_rank, self._limits.num_engines)
+        return ProcessedInput(request=request, prompt_text=parsed.text, engine=engine)
 
     def _pooled_tokens(self, parsed: ParsedPrompt, params: PoolingParams) -> list[int]:
         """A prompt may be as long as the model's context: no token comes after it."""

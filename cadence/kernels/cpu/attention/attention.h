@@ -30,6 +30,7 @@ typedef struct {
 
 typedef struct {
     int64_t kv_head, table_row, first_token, num_rows, first_pos, num_queries;
+    int64_t num_keys; /* of the sequence */
 } Item;
 
 /* The tile of keys that a thread will probably attend to next. */
@@ -85,7 +86,16 @@ typedef struct {
     Ahead ahead;
 } Scratch;
 
-INLINE int64_t first_key_of(const Attention *a, int64_t pos) { return a->window ? max64(pos + 1 - a->window, 0) : 0; }
+/* A query at position pos sees the keys [first_key_of, end_of_keys); neither decreases with pos. */
+INLINE int64_t first_key_of(const Attention *a, int64_t pos) { return max64(pos - a->before, 0); }
+INLINE int64_t end_of_keys(const Attention *a, const Item *it, int64_t pos) {
+    return min64(pos + 1 + a->after, it->num_keys);
+}
+
+/* One past the last key that some query of the item sees. */
+INLINE int64_t item_end(const Attention *a, const Item *it) {
+    return end_of_keys(a, it, it->first_pos + it->num_queries - 1);
+}
 
 /* Where row m's query or result lies: its token and its head. */
 INLINE int64_t token_of(const Plan *p, const Item *it, int64_t m) { return it->first_token + m / p->group; }
@@ -115,7 +125,7 @@ void attend_tile(const Attention *a, const Plan *p, const Item *it, int64_t star
 #define HALF_LANES 8
 #define HALF_RUN 32
 #define WEIGHT_UNIT 4.0f /* the largest weight: 2^-16 of it still counts, and values under 127 never overflow */
-#define HALF_TOP 32.0f   /* a larger maximum has too few digits behind the point */
+#define HALF_TOP 32.0f   /* a larger maximum has too few digits after the point */
 
 /* Of a row's scores in a tile the keys [begin, end) are seen, out of those that were computed. */
 typedef struct {

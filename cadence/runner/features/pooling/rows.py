@@ -15,6 +15,7 @@ from cadence.device.base import Device
 from cadence.models.interface.model import ForwardContext, PoolHead
 from cadence.runner.feature import DeviceFeature
 from cadence.runner.features.pooling.finish import finished
+from cadence.runner.features.pooling.pairs import PairRows
 from cadence.runner.features.pooling.sums import means, token_sums
 from cadence.sample.prompt_slice import PromptSlice
 
@@ -204,5 +205,7 @@ class PooledRows:
 class DevicePooling(DeviceFeature):
     name = POOLING
 
-    def __init__(self, rows: PooledRows) -> None:
-        self.tables = self.hooks = [rows]
+    def __init__(self, rows: PooledRows, pairs: PairRows) -> None:
+        self.tables = [rows, pairs]
+        self.hooks = [rows]
+        self.inputs = [pairs]
