@@ -145,12 +145,13 @@ class FakeLLM:
     ) -> AsyncIterator[PoolingRequestOutput[PoolingOutput]]:
         self._check_alive()
         self.adapters.append(lora_request)
-        request = (await self._inputs.process_pooling(request_id, prompt, params, priority=priority)).request
+        processed = await self._inputs.process_pooling(request_id, prompt, params, priority=priority)
+        request = processed.request
         self._outputs.add(request_id, [request], None)
         self._running[request_id] = [request]
         self.most_running = max(self.most_running, len(self._running))
         self.started.append(request_id)
-        self.ranks.append(request.data_parallel_rank)
+        self.ranks.append(processed.engine)
         try:
             await asyncio.sleep(self.delay)
             self._check_alive()
