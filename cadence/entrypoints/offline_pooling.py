@@ -11,7 +11,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.pooled_outputs import PoolingOutput, PoolingRequestOutput, pooled
 from cadence.core.pooling_params import PoolingParams
 from cadence.engine.llm_engine import LLMEngine
-from cadence.engine.text.prompts import ParsedPrompt, PromptType, parse_prompt, pinned, split_prompts, tokenised
+from cadence.engine.text.prompts import ParsedPrompt, PromptType, begun, parse_prompt, pinned, split_prompts, tokenised
 from cadence.engine.text.unused import check_keywords
 from cadence.entrypoints.offline_requests import OfflineRequests, one_each
 
@@ -66,8 +66,8 @@ class OfflinePooling:
         extras = dict(call.extras)
         options = extras.pop("tokenization_kwargs", None) or {}
         rank, priority = extras.pop("data_parallel_rank", None), extras.pop("priority", None)
-        prefix = self._prefix(extras.pop("prompt_name", None))
-        many = [_begun(pinned(prompt, rank), prefix) for prompt in split_prompts(prompts)]
+        prefix = self.config.prompt(extras.pop("prompt_name", None))
+        many = [begun(pinned(prompt, rank), prefix) for prompt in split_prompts(prompts)]
         check_keywords("LLM", extras)
         if priority is not None and len(priority) != len(many):
             raise InvalidRequestError(f"{len(priority)} priorities for {len(many)} prompts", "priority")
@@ -82,16 +82,6 @@ class OfflinePooling:
             extras=extras,
         )
         return [pooled(output) for output in self._requests.run(ids, call.use_tqdm)]
-
-    def _prefix(self, name: str | None) -> str:
-        """What goes before every text: one of the prompts in the model's files, or their default."""
-        prompts = dict(self.config.prompts)
-        if name is None:
-            return self.config.default_prompt
-        if name not in prompts:
-            known = f"it has {', '.join(prompts)}" if prompts else "its files have none"
-            raise InvalidRequestError(f"this model has no prompt {name!r}: {known}", "prompt_name")
-        return prompts[name]
 
     def _tokens(
         self, prompts: list[PromptType], params: list[PoolingParams], options: dict[str, Any]
@@ -114,14 +104,6 @@ class OfflinePooling:
         token_ids = iter(self._engine.get_tokenizer().encode_batch(texts) if texts else [])
         for prompt, plain in zip(prompts, is_plain, strict=True):
             yield replace(prompt, token_ids=next(token_ids)) if plain else prompt
-
-
-def _begun(prompt: PromptType, prefix: str) -> PromptType:
-    """Token ids stay as they are."""
-    if not prefix:
-        return prompt
-    parsed = parse_prompt(prompt)
-    return parsed if parsed.token_ids is not None else replace(parsed, text=prefix + (parsed.text or ""))
 
 
 def with_tensors(outputs: list[PooledPrompt]) -> list[PooledPrompt]:

@@ -105,6 +105,28 @@ def test_lines_may_be_prompts_alone(shell: Shell) -> None:
     assert [body["usage"]["completion_tokens"] for body in (bodies[0], bodies[2])] == [4, 3]
 
 
+def test_values_in_place_of_text(shell: Shell) -> None:
+    texts = ["hello", "a dog"]
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/embeddings": {"input": texts, "encoding_format": "base64"},
+        "/v1/score": {"text_1": "hello", "text_2": texts},
+        "/v1/rerank": {"query": "hello", "documents": texts, "top_n": 1},
+        "/rerank": {"query": "hello", "documents": texts, "return_documents": False},
+    }
+    urls = [*bodies, "/v1/embeddings"]
+    entries = [{"custom_id": str(number), "url": url, "body": bodies[url]} for number, url in enumerate(urls)]
+    entries[-1]["body"] = {"input": ["hello", ""]}
+    assert shell.run(entries) == 1
+    found = [shell.answers()[str(number)]["response"] for number in range(5)]
+    assert [one["status_code"] for one in found] == [200, 200, 200, 200, 400]
+    assert [type(one["embedding"]) for one in found[0]["body"]["data"]] == [str, str]
+    scores = [one["score"] for one in found[1]["body"]["data"]]
+    assert scores[0] == pytest.approx(1) and scores[1] < 1
+    (best,) = found[2]["body"]["results"]
+    assert best["index"] == 0 and best["document"] == {"text": "hello"} and len(found[3]["body"]["results"]) == 2
+    assert found[4]["body"]["error"]["param"] == "input[1]"
+
+
 def test_without_a_terminal_progress_is_lines(shell: Shell, capsys: Said) -> None:
     assert shell.run([line(str(number), max_tokens=1) for number in range(60)]) == 0
     said = [text for text in capsys.readouterr().err.splitlines() if text.endswith("of 60 requests answered")]

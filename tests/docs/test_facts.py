@@ -30,6 +30,7 @@ _COMMANDS = tuple(
         "generate",
         "chat",
         "complete",
+        "embed",
         "run-batch",
         "quantize",
         "save-sharded",

@@ -75,6 +75,23 @@ def test_dimensions_and_cuts(app: RunningApp) -> None:
     assert whole["usage"]["prompt_tokens"] == 1024  # as many as the model takes
 
 
+def test_prompts_of_the_models_files(serve: Serve) -> None:
+    """Before texts, and before nothing else."""
+    prompts = (("query", "find: "), ("text", "of: "))
+    app = serve({"pooling": PoolingConfig(size=8, prompts=prompts, default_prompt="of: ")})
+    encode = app.llm.tokenizer.encode
+    for name, prefix in ((None, "of: "), ("query", "find: ")):
+        (found,) = post(app, "/v1/embeddings", input="a fox", prompt_name=name)["data"]
+        np.testing.assert_allclose(found["embedding"], sines(encode(prefix + "a fox")), atol=1e-6)
+    (ids,) = post(app, "/v1/embeddings", input=[10, 11])["data"]
+    np.testing.assert_allclose(ids["embedding"], sines([10, 11]), atol=1e-6)
+    (pair,) = post(app, "/score", text_1="a fox", text_2="a dog")["data"]
+    assert pair["score"] == pytest.approx(float(sines(encode("of: a fox")) @ sines(encode("of: a dog"))), abs=1e-5)
+    with app.client() as client:
+        error = client.post("/v1/embeddings", json={"input": "a", "prompt_name": "none"}).json()["error"]
+    assert error["param"] == "prompt_name" and "it has query, text" in error["message"]
+
+
 def test_a_conversation(app: RunningApp) -> None:
     messages = [{"role": "user", "content": "hi"}]
     answer = post(app, "/v1/embeddings", messages=messages, model=MODEL)

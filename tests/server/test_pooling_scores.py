@@ -22,7 +22,7 @@ from tests.server.test_completions import Serve
 from tests.server.test_pooling_embeddings import post, sines
 
 QUERY, DOCUMENTS = "the quick dog", ["foxes jump over", "12 monkeys", "café in a façade"]
-SCORES = PoolingConfig(generates=False, tasks=("classify", "score"), labels=("relevance",), activation="none")
+SCORES = PoolingConfig(generates=False, tasks=("classify", "score"), labels=("relevance",), score_activation="none")
 
 
 def bert_like(pair: str = "<s> $A </s> $B:1 </s>:1") -> Any:

@@ -137,6 +137,17 @@ def build(engine: ScriptedEngine, delay: float = 0.02, key: str = "") -> FastAPI
     async def models() -> dict[str, Any]:
         return {"object": "list", "data": [{"id": engine.model_name, "max_model_len": 2048}]}
 
+    @app.post("/v1/embeddings", response_model=None)
+    async def embed(request: Request) -> Response:
+        """A text is the direction that its first number says, in degrees."""
+        body = await request.json()
+        engine.asked.append(body)
+        if "refuse" in body["input"]:
+            return _error(400, "this model cannot <b>embed</b>: it generates text")
+        angles = [math.radians(float(text.split()[0])) for text in body["input"]]
+        data = [{"index": at, "embedding": [math.cos(one), math.sin(one), 0.0]} for at, one in enumerate(angles)]
+        return JSONResponse({"data": data, "usage": {"prompt_tokens": 7 * len(data)}})
+
     @app.post("/v1/chat/completions", response_model=None)
     async def chat(request: Request) -> Response:
         body = await request.json()

@@ -219,6 +219,11 @@ class InputProcessor:
         return most if kept == -1 else kept
 
     @property
+    def default_prompt(self) -> str:
+        """What goes before texts of which values are asked for."""
+        return self._limits.pooling.default_prompt
+
+    @property
     def eos_token_ids(self) -> frozenset[int]:
         return self._limits.eos_token_ids
 

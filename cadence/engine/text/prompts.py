@@ -105,6 +105,14 @@ def pinned(prompt: PromptType, data_parallel_rank: int | None) -> PromptType:
     return replace(parse_prompt(prompt), data_parallel_rank=data_parallel_rank)
 
 
+def begun(prompt: PromptType, prefix: str) -> PromptType:
+    """A prompt whose text has this before it; token ids stay as they are."""
+    if not prefix:
+        return prompt
+    parsed = parse_prompt(prompt)
+    return parsed if parsed.token_ids is not None else replace(parsed, text=prefix + (parsed.text or ""))
+
+
 def resumed(prompt: TokensPrompt, output_token_ids: Sequence[int]) -> ParsedPrompt:
     """A prompt whose answer begins with these."""
     return replace(_parse_dict(prompt), output_token_ids=tuple(output_token_ids))

@@ -1,2 +1,2 @@
-"""The page: a playground and a live view of the engine. `static` has its files, served as they are. Imports core and
-`engine/metrics`; the server imports it."""
+"""The page: a playground, embeddings as a picture, a live view of the engine. `static` has its files, served as they
+are. Imports core and `engine/metrics`; the server imports it."""

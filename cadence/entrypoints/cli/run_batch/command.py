@@ -42,6 +42,7 @@ SERVE_FLAGS = (
     "return_tokens_as_token_ids",
     "enable_prompt_tokens_details",
 )
+OTHER_URLS = frozenset({"/pooling", "/classify", "/score", "/rerank", "/v2/rerank", "/generative_scoring"})
 NO_LIMIT = 2**40
 MAX_WAIT = 30.0  # seconds between attempts while the queue is full
 
@@ -209,7 +210,7 @@ def find_mistake(entry: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
         return 405, _error(405, f"method {method!r} is not POST", "method", "method_not_allowed")
     if not isinstance(url, str) or not url.startswith("/"):
         return 400, _error(400, "url is not a path such as /v1/chat/completions", "url", "invalid_url")
-    if not url.startswith("/v1/") or "?" in url or not url.isascii() or not url.isprintable():
+    if not (url.startswith("/v1/") or url in OTHER_URLS) or "?" in url or not url.isascii() or not url.isprintable():
         return 404, _error(404, f"there is no {url} in a batch", "url", "not_found")
     if not isinstance(body, dict):
         return 400, _error(400, "body is missing or not a JSON object", "body", "invalid_body")

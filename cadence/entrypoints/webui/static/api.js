@@ -21,6 +21,12 @@ export async function getJson(path, signal) {
   return response.json();
 }
 
+export async function postJson(path, body, signal) {
+  const headers = { "Content-Type": "application/json" };
+  const response = await ask(path, { method: "POST", headers, body: JSON.stringify(body), signal });
+  return response.json();
+}
+
 /** Whether the server has something there. */
 export async function exists(path) {
   try {

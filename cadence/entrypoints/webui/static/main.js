@@ -1,18 +1,21 @@
-/** Puts the page together: the header, the two views, the key. */
+/** Puts the page together: the header, the views, the key. */
 import { apiKey, exists, getJson, setApiKey } from "./api.js";
 import { Chat } from "./chat.js";
 import { byId, element, setText } from "./dom.js";
+import { EmbedView } from "./embed.js";
 import { EngineView } from "./engine.js";
 import { Settings } from "./settings.js";
 import { TokenTip } from "./tip.js";
 
 const RETRY_MS = 3000;
+const VIEWS = ["chat", "embed", "engine"];
 const settings = new Settings();
 const chat = new Chat(settings, askForKey);
 const engine = new EngineView(() => chat.requestId);
+new EmbedView(askForKey);
 new TokenTip().watch(byId("messages"));
 
-for (const view of ["chat", "engine"]) byId(`view-${view}`).addEventListener("click", () => show(view));
+for (const view of VIEWS) byId(`view-${view}`).addEventListener("click", () => show(view));
 
 byId("key").value = apiKey();
 byId("key").addEventListener("change", () => {
@@ -65,5 +68,5 @@ function askForKey() {
 
 function show(view) {
   document.body.dataset.view = view;
-  for (const name of ["chat", "engine"]) byId(`view-${name}`).setAttribute("aria-pressed", String(name === view));
+  for (const name of VIEWS) byId(`view-${name}`).setAttribute("aria-pressed", String(name === view));
 }

@@ -22,6 +22,7 @@ KeptTokens = Annotated[
 ]  # of a longer text so many are kept; -1 = as many as the model takes
 Side = Annotated[str, Field(pattern="^(left|right)$")]  # where tokens are cut off: right, where nothing is said
 Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+PromptName = Annotated[str, Field(max_length=256)]  # of a text in the model's files that goes before the others
 Salt = Annotated[str, Field(min_length=1, max_length=1024)]
 ChosenId = Annotated[str, Field(pattern=NAME_PATTERN)]
 
@@ -54,6 +55,7 @@ class PooledBody(RequestBody):
     continue_final_message: bool = False
     chat_template: str | None = Field(default=None, max_length=262_144)
     chat_template_kwargs: Variables | None = None
+    prompt_name: PromptName | None = None
     truncate_prompt_tokens: KeptTokens | None = None
     truncation_side: Side | None = None
     use_activation: bool | None = None

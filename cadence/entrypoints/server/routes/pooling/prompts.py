@@ -62,15 +62,18 @@ class TokenCut:
 class PooledTexts:
     """Makes tokens of texts, by the model's tokenizer and under the request's cut. Special tokens are never cut."""
 
-    def __init__(self, cut: TokenCut, texts: TextService | NullTextService) -> None:
+    def __init__(self, cut: TokenCut, texts: TextService | NullTextService, prefix: str) -> None:
+        """prefix: goes before every text that stands alone"""
         self._cut = cut
         self._texts = texts
+        self._prefix = prefix
         self._frames: dict[int, TextFrame] = {}  # by number of texts
 
     async def tokens(self, given: str | list[int], special: bool, where: str) -> list[int]:
         cut = self._cut
         if not isinstance(given, str):
             return given[slice(*cut.kept(cut.limit))]
+        given = self._prefix + given
         if not cut.limit:
             return (await self._encode(given, special, ALL, where)).ids
         frame = self._frame(1) if special else TextFrame()
@@ -98,8 +101,10 @@ class PooledTexts:
         return self._frames[count]
 
 
-def pooled_texts(body: PooledFields, state: ServerState) -> PooledTexts:
-    return PooledTexts(TokenCut.of(body, state.llm.config.model.max_model_len), state.llm.texts)
+def pooled_texts(body: PooledFields, state: ServerState, prompt_name: str | None = None) -> PooledTexts:
+    """prompt_name: of the model's; None = its default"""
+    cut = TokenCut.of(body, state.llm.config.model.max_model_len)
+    return PooledTexts(cut, state.llm.texts, state.llm.config.pooling.prompt(prompt_name))
 
 
 async def pooled_prompts(body: PooledBody, inputs: Sequence[str | list[int]], state: ServerState) -> list[NamedPrompt]:
@@ -107,7 +112,7 @@ async def pooled_prompts(body: PooledBody, inputs: Sequence[str | list[int]], st
         cut = TokenCut.of(body, state.llm.config.model.max_model_len)
         how = Encoding(bool(body.add_special_tokens), cut.kept(cut.limit), field="messages")
         return [NamedPrompt(await conversation_tokens(body, None, how, state), "messages")]
-    texts, prompts, total = pooled_texts(body, state), [], 0
+    texts, prompts, total = pooled_texts(body, state, body.prompt_name), [], 0
     for number, given in enumerate(inputs):
         where = body.where(number)
         token_ids = await texts.tokens(given, body.add_special_tokens is not False, where)
