@@ -13,7 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 from tokenizers import processors
-from transformers import PreTrainedTokenizerFast
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from cadence import LLM, PoolingParams, SamplingParams
 from cadence.core.errors import CadenceError, InvalidRequestError
@@ -24,7 +24,7 @@ from cadence.entrypoints.engine_args import AsyncEngineArgs
 from cadence.entrypoints.offline_pooling import PoolingCall
 from cadence.entrypoints.offline_scoring import OfflineScoring, ScoredPairs
 from cadence.text.load import load_tokenizer
-from tests.helpers.tiny_models import make_tiny
+from tests.helpers.tiny_models import make_tiny, randomise
 from tests.helpers.tiny_scorers import add_modules, make_headed
 from tests.helpers.tiny_tokenizers import CORPUS, save, wordpiece
 
@@ -145,6 +145,29 @@ def test_pairs_become_prompts_as_transformers_makes_them(tmp_path: Path, limit: 
             expected = peer(first, text, return_token_type_ids=True, **cut)
             assert prompt.token_ids == expected["input_ids"]
             assert prompt.second_from == expected["token_type_ids"].index(1)
+
+
+def test_a_cross_encoder_reads_two_texts_at_once(tmp_path: Path) -> None:
+    """The second text has a type of its own, which changes the score."""
+    sizes = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 3}
+    config = BertConfig(vocab_size=320, max_position_embeddings=64, num_labels=1, **sizes)
+    model = BertForSequenceClassification(config).eval()
+    randomise(model, 0.15, 0.15)
+    model.save_pretrained(tmp_path)
+    peer = PreTrainedTokenizerFast.from_pretrained(pair_tokenizer(tmp_path))
+    texts = ["the dog", CORPUS[0], CORPUS[1]]
+    with LLM(str(tmp_path), dtype="float32") as llm:
+        outputs = llm.score("quick fox", texts, truncate_prompt_tokens=24, use_tqdm=False)
+        with pytest.raises(InvalidRequestError, match="writes no text"):
+            llm.generate("quick fox")
+    for output, text in zip(outputs, texts, strict=True):
+        inputs = peer(
+            "quick fox", text, truncation=True, max_length=24, return_tensors="pt", return_token_type_ids=True
+        )
+        one_type = {**inputs, "token_type_ids": torch.zeros_like(inputs["input_ids"])}
+        with torch.inference_mode():
+            expected, other = (torch.sigmoid(model(**each).logits).item() for each in (inputs, one_type))
+        assert output.outputs.score == pytest.approx(expected, abs=1e-5) != pytest.approx(other, abs=1e-3)
 
 
 def test_prompts_of_the_models_files_go_before_texts(tmp_path: Path) -> None:
