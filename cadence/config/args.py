@@ -21,6 +21,7 @@ from cadence.config.files.quantization_names import CHECKPOINT_METHODS
 from cadence.config.parallel import BACKENDS, check_nodes, check_sizes
 from cadence.config.peers import peer_table
 from cadence.config.peers.peer_flag import PeerFlag, Support
+from cadence.config.pooler_options import CONVERTS, RUNNERS, TASKS, PoolerOptions, as_object, asked_runner
 from cadence.config.speculative_options import SpeculativeOptions, without_hints
 from cadence.config.structured_options import read_structured, structured_notices
 from cadence.core.errors import ConfigError
@@ -29,7 +30,7 @@ logger = logging.getLogger("cadence.config")
 
 MEANT_BY_NONE: dict[str, Any] = {
     "seed": 0, "dtype": "auto", "kv_cache_dtype": "auto", "hf_overrides": {}, "override_generation_config": {},
-    "speculative_config": {}, "structured_outputs_config": {},
+    "speculative_config": {}, "structured_outputs_config": {}, "pooler_config": {}, "runner": "auto", "convert": "auto",
 }  # fmt: skip
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
 KV_CACHE_DTYPES = (
@@ -65,6 +66,16 @@ class EngineArgs:
     )
     hf_overrides: dict[str, Any] = option({}, "JSON merged over the model's config.json")
     use_tqdm_on_load: bool = option(True, "show a progress bar while weights load")
+
+    # Values in place of text
+    runner: str = option("auto", "what the model is for: text, or values of texts (as its files say)", RUNNERS)
+    convert: str = option(
+        "auto", "what a model that generates text is made into: embeddings, scores of texts or of tokens", CONVERTS
+    )
+    pooler_config: dict[str, Any] = option(
+        {}, "JSON: how hidden states become values, over what the model's files say: pooling_type, use_activation, …"
+    )
+    task: str | None = option(None, "an older way to say runner and convert", TASKS)
 
     # Numbers
     dtype: str = option("auto", "type of weights and activations, and of the KV cache unless told", DTYPES)
@@ -184,6 +195,8 @@ class EngineArgs:
         check_nodes(self)
         SpeculativeOptions.read(self.speculative_config)
         read_structured(self.structured_outputs_config)
+        PoolerOptions.read(self.pooler_config)
+        asked_runner(self.runner, self.convert, self.task)
 
     @classmethod
     def from_options(cls, **options: Any) -> EngineArgs:
@@ -206,6 +219,9 @@ class EngineArgs:
             meant[name] = merged(value, values.coerce(name, hints()[name], meant.get(name) or {}))
         args = cls(**meant)
         args.speculative_config, notices = without_hints(args.speculative_config)
+        if args.task not in (None, "auto", "generate"):
+            asked = asked_runner(args.runner, args.convert, args.task)
+            logger.warning("task=%s is taken to be runner=%s, convert=%s", args.task, asked.runner, asked.convert)
         for notice in (*notices, *structured_notices(args.structured_outputs_config)):
             logger.warning("%s", notice)
         return args
@@ -225,7 +241,7 @@ def _name_ineffective(peer: PeerFlag, value: object) -> None:
 
 def _nested(path: str, value: object) -> dict[str, Any]:
     first, _, rest = path.partition(".")
-    return {first: _nested(rest, value) if rest else value}
+    return {first: _nested(rest, value) if rest else as_object(value)}
 
 
 def _checked(field: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
@@ -236,6 +252,8 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
         value = None  # vLLM's way to ask for the saved token, which is what happens anyway
     if name in ("dtype", "kv_cache_dtype") and str(value).startswith("torch."):
         value = str(value).removeprefix("torch.")  # torch.dtype objects, without importing torch here
+    if name == "pooler_config":
+        value = as_object(value)
     if value is None:
         value = MEANT_BY_NONE.get(name)
     value = values.coerce(name, hint, value)

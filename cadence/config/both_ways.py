@@ -8,11 +8,7 @@ from dataclasses import replace
 
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
-from cadence.config.hf import HFConfig
-from cadence.config.pooling import DECODER, PoolingConfig
-from cadence.core.architectures import ENCODERS
 from cadence.core.errors import ConfigError
-from cadence.core.pooling import CLS, NONE
 
 logger = logging.getLogger("cadence.config")
 
@@ -24,7 +20,9 @@ def both_ways(
 ) -> tuple[SchedulerConfig, CacheConfig]:
     """Refuses what cannot be; names what was asked for and has no effect."""
     if args.pipeline_parallel_size > 1:
-        message = f"pipeline_parallel_size={args.pipeline_parallel_size}: an encoder is not cut into stages"
+        message = (
+            f"pipeline_parallel_size={args.pipeline_parallel_size}: a model that sees both ways is not cut into stages"
+        )
         raise ConfigError(message, "pipeline_parallel_size")
     if idle := [name for name in _MEANINGLESS if getattr(args, name)]:
         logger.warning("of a model that sees both ways prompts are computed whole: %s has no effect", ", ".join(idle))
@@ -46,14 +44,3 @@ def _whole_prompts(scheduler: SchedulerConfig, args: EngineArgs, max_model_len: 
         enable_chunked_prefill=False,
         long_prefill_token_threshold=0,
     )
-
-
-def pooling_of(hf: HFConfig) -> PoolingConfig:
-    """Of an encoder: by its architecture."""
-    if hf.architecture not in ENCODERS:
-        return DECODER
-    scoring = str(hf.get("classifier_pooling") or CLS)
-    config = PoolingConfig(generates=False, sees_both_ways=True, embedding=CLS, scoring=scoring, activation=NONE)
-    if hf.architecture.endswith("ForSequenceClassification"):
-        return replace(config, tasks=("classify", "token_classify"))
-    return replace(config, tasks=("token_classify",)) if "ForToken" in hf.architecture else config

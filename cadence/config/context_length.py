@@ -15,7 +15,8 @@ def model_context_length(hf: HFConfig) -> int:
     lengths = [value for key in LENGTHS if (value := hf.get(key)) is not None]
     if not lengths:
         raise ConfigError(f"{hf.source}: none of {', '.join(LENGTHS)} says how long a context may be", LENGTHS[0])
-    return _stretched(min(lengths) - _unused_positions(hf), hf)
+    length = _stretched(min(lengths) - _unused_positions(hf), hf)
+    return min(length, hf.sentence.max_length or length)
 
 
 def _unused_positions(hf: HFConfig) -> int:
@@ -31,7 +32,7 @@ def _stretched(length: int, hf: HFConfig) -> int:
     """Linear, dynamic and yarn scaling multiply the length; Gemma 3 writes the product down itself."""
     scaling: dict[str, Any] = hf.get("rope_scaling") or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind in ALREADY_SCALED or hf.architecture.startswith("Gemma3"):
+    if kind in ALREADY_SCALED or hf.family.startswith("Gemma3"):
         return length
     if kind == "yarn":
         length = scaling.get("original_max_position_embeddings") or length

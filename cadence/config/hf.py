@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from cadence import gguf
 from cadence.config.files.fields import check_config, check_generation, check_layers, wrong
 from cadence.config.files.json_file import MOST_CONFIG_BYTES, read_object
+from cadence.config.files.sentence_transformers import NO_MODULES, SentenceModules, read_modules
 from cadence.config.reference import ModelFiles
-from cadence.core.architectures import ARCHITECTURES
 from cadence.core.errors import ModelFileError
+from cadence.core.model_heads import MODEL_CLASSES, ModelClass, ModelHead
 
 _MOST_NAME = 256  # characters
 
@@ -31,6 +32,13 @@ class HFConfig:
     source: Path  # the file that was read, for messages
     generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json, or an alias's; {} = none
     eos_token_ids: tuple[int, ...] = ()  # of config and generation config together
+    head: ModelHead = ModelHead.LOGITS  # what it is served with: its architecture's, or what `convert` asks for
+    sentence: SentenceModules = NO_MODULES  # what sentence-transformers' files say
+
+    @property
+    def family(self) -> str:
+        """The class that is built; of an architecture that is not supported, its name."""
+        return known_class(self.architecture).family
 
     def __getitem__(self, key: str) -> Any:
         if key not in self.raw:
@@ -46,7 +54,12 @@ def load_hf_config(files: ModelFiles, overrides: Mapping[str, Any] = {}) -> HFCo
     if files.gguf is not None:
         return make_hf_config(files.name, files.gguf, gguf.read_config(files.gguf), dict(files.generation), overrides)
     path = files.directory / "config.json"
-    return make_hf_config(files.name, path, _read(path), read_generation(files.directory), overrides)
+    hf = make_hf_config(files.name, path, _read(path), read_generation(files.directory), overrides)
+    return replace(hf, sentence=read_modules(files.directory))
+
+
+def known_class(architecture: str) -> ModelClass:
+    return MODEL_CLASSES.get(architecture, ModelClass(architecture, ModelHead.OWN))
 
 
 def read_generation(directory: Path) -> dict[str, Any]:
@@ -59,12 +72,20 @@ def make_hf_config(
     name: str, source: Path, raw: dict[str, Any], generation: dict[str, Any], overrides: Mapping[str, Any] = {}
 ) -> HFConfig:
     architecture = _architecture({**raw, **overrides}.get("architectures"), source)
-    if architecture in ARCHITECTURES:  # the fields of others may mean anything
+    if architecture in MODEL_CLASSES:  # the fields of others may mean anything
         raw, overrides = check_config(raw, source), check_config(overrides, Path("hf_overrides"))
     raw = _fold_rope(_merge(_unfold_rope(_with_text_section(raw)), _unfold_rope(dict(overrides))))
     check_layers(raw, source)
     eos = dict.fromkeys(_token_ids(raw, "eos_token_id") + _token_ids(generation, "eos_token_id"))
-    return HFConfig(architecture, raw, name, source, generation, tuple(eos))
+    return HFConfig(
+        architecture=architecture,
+        raw=raw,
+        name=name,
+        source=source,
+        generation=generation,
+        eos_token_ids=tuple(eos),
+        head=known_class(architecture).head,
+    )
 
 
 def _architecture(names: Any, source: Path) -> str:

@@ -1,11 +1,22 @@
-"""What a model can make of hidden states: resolved from its files and from what the user asked."""
+"""What a model can make of hidden states, as `config/resolve_pooling.py` finds it, and of one request's parameters."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.pooling import ALL, CLASSIFY, EMBED, LAST, NO_TAG, NONE, SOFTMAX, PoolingSpec
+from cadence.core.pooling import (
+    ALL,
+    CLASSIFY,
+    EMBED,
+    LAST,
+    NO_TAG,
+    NONE,
+    SIGMOID,
+    SOFTMAX,
+    STEP,
+    PoolingSpec,
+)
 from cadence.core.pooling_params import PoolingParams
 
 
@@ -21,11 +32,18 @@ class PoolingConfig:
     size: int = 0  # entries of an embedding
     dimensions: tuple[int, ...] = ()  # sizes to which embeddings may be cut; () = none
     any_dimension: bool = False  # embeddings may be cut anywhere
+    cut: int = 0  # entries of an embedding where a request does not say; 0 = all
     scoring: str = LAST  # how hidden states become one vector of scores
+    by_token: str = ALL  # of which tokens there are scores: all | step
+    activates: bool = True  # scores go through the activation, where a request does not say
     activation: str = SOFTMAX  # of scores
+    score_activation: str = SIGMOID  # of the task `score`
     labels: tuple[str, ...] = ()  # of the scores, in order
     step_tag: int = NO_TAG
     returned: tuple[int, ...] = ()
+    prompts: tuple[tuple[str, str], ...] = ()  # by name: texts that the model wants before others
+    default_prompt: str = ""  # the text of one of them, for requests that name none
+    similarity: str = "cosine"  # how two embeddings are compared: cosine | dot | euclidean | manhattan
 
     def spec(self, params: PoolingParams) -> PoolingSpec:
         """Parameters without a task have the first."""
@@ -40,23 +58,45 @@ class PoolingConfig:
         return PoolingSpec(
             pooling=ALL if task == "token_embed" else self.embedding,
             head=EMBED,
-            dimensions=self._checked(params.dimensions),
+            dimensions=self.cut if params.dimensions is None else self._checked(params.dimensions),
             normalize=self.normalize if asked is None else asked,
         )
 
     def _scores(self, params: PoolingParams, task: str) -> PoolingSpec:
+        if params.dimensions is not None:
+            raise InvalidRequestError(f"dimensions are for embeddings; the task is {task}", "dimensions")
+        pooling = self.scoring
+        if task == "token_classify":
+            pooling = self.by_token if params.step_tag_id is None else STEP
+        activates = self.activates if params.use_activation is None else params.use_activation
+        activation = self.score_activation if task == "score" else self.activation
         return PoolingSpec(
-            pooling=ALL if task == "token_classify" else self.scoring,
+            pooling=pooling,
             head=CLASSIFY,
-            activation=NONE if params.use_activation is False else self.activation,
+            activation=activation if activates else NONE,
+            step_tag=NO_TAG if pooling != STEP else self._tag(params),
+            returned=self._returned(params),
         )
 
-    def _checked(self, dimensions: int | None) -> int:
-        if dimensions is None or dimensions == self.size:
+    def _tag(self, params: PoolingParams) -> int:
+        return self.step_tag if params.step_tag_id is None else params.step_tag_id
+
+    def _returned(self, params: PoolingParams) -> tuple[int, ...]:
+        if params.returned_token_ids is None:
+            return self.returned
+        if self.labels and any(each >= len(self.labels) for each in params.returned_token_ids):
+            message = f"returned_token_ids: this model has {len(self.labels)} scores, counted from 0"
+            raise InvalidRequestError(message, "returned_token_ids")
+        return tuple(params.returned_token_ids)
+
+    def _checked(self, dimensions: int) -> int:
+        if dimensions == self.size:
             return 0
         if (self.any_dimension and dimensions < self.size) or dimensions in self.dimensions:
             return dimensions
-        raise InvalidRequestError(f"this model makes embeddings of {self.size} entries, not {dimensions}", "dimensions")
+        smaller = ", ".join(map(str, self.dimensions)) or ("any smaller number" if self.any_dimension else "no others")
+        message = f"this model makes embeddings of {self.size} entries ({smaller}), not {dimensions}"
+        raise InvalidRequestError(message, "dimensions")
 
 
 DECODER = PoolingConfig()

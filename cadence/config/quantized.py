@@ -55,7 +55,7 @@ def read_quantized(hf: HFConfig) -> QuantizedFormat | None:
             "GGUF file",
             FIELD,
         )
-    if hf.architecture in TRANSPOSED:
+    if hf.family in TRANSPOSED:
         raise ModelFileError(f"{hf.source}: quantised checkpoints of {hf.architecture} are not read", FIELD)
     return _READERS[method](section)
 

@@ -76,7 +76,7 @@ MODEL_MAP = "cadence_model_map"  # an -X option of the interpreter
 _HUB_ID = re.compile(r"(?P<repo>[\w.-]+(/[\w.-]+)?)(:(?P<file>[\w./-]+\.gguf))?")
 _OF_MODEL = ("config.json",)  # a folder with one of these holds a model, whatever else is missing
 _OF_TOKENIZER = ("config.json", "tokenizer.json")
-_HUB_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+_HUB_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*_Dense/pytorch_model.bin"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from typing import Protocol
 
 from cadence.config.args import EngineArgs
-from cadence.config.both_ways import both_ways, pooling_of
+from cadence.config.both_ways import both_ways
+from cadence.config.caps import Caps
 from cadence.config.context_length import model_context_length
+from cadence.config.dtypes import kv_dtype, model_dtype, multiplies_halves
 from cadence.config.engine_config import (
     CacheConfig,
     DeviceConfig,
@@ -19,7 +20,6 @@ from cadence.config.engine_config import (
     SchedulerConfig,
     TokenizerConfig,
 )
-from cadence.config.files.quantization_names import CHECKPOINT_METHODS
 from cadence.config.files.sharded_state import SHARDED, check_ranks
 from cadence.config.hf import HFConfig
 from cadence.config.lora import resolve_lora
@@ -34,40 +34,17 @@ from cadence.config.parallel import (
     shares_experts,
 )
 from cadence.config.quantization import resolve_quantization
-from cadence.config.quantized import kv_cache_of
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
+from cadence.config.resolve_pooling import resolve_pooling
 from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fits, resolve_speculative
 from cadence.config.speculative_options import SpeculativeOptions
 from cadence.config.structured_options import read_structured
 from cadence.core.errors import ConfigError
-from cadence.core.kv_spec import SCALED
 
 logger = logging.getLogger("cadence.config")
 
 GIB = 2**30
-DTYPE_NAMES = {"half": "float16", "float": "float32"}
-KV_DTYPE_NAMES = DTYPE_NAMES | {"int8_per_token_head": "int8", "fp8": "fp8_e4m3", "fp8_per_token_head": "fp8_e4m3"}
-FLOAT16_OVERFLOWS = ("Gemma2ForCausalLM", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
-
-
-class Caps(Protocol):
-    """What is asked of the hardware; `device.base.DeviceCaps` has it."""
-
-    @property
-    def kind(self) -> str: ...  # cpu | cuda
-
-    @property
-    def total_memory(self) -> int: ...  # bytes
-
-    @property
-    def native_bf16(self) -> bool: ...
-
-    @property
-    def count(self) -> int: ...  # devices
-
-    @property
-    def native_fp16(self) -> bool: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,17 +115,21 @@ def resolve(
     args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, inputs: ResolveInputs | None = None
 ) -> EngineConfig:
     inputs = inputs or ResolveInputs()
-    halves = _multiplies_halves(args, caps, inputs)
+    halves = multiplies_halves(args, caps, inputs.cpu_isa, inputs.compiler)
     model, quantization = _model(args, files, hf, caps, halves), resolve_quantization(args, files, hf)
-    kv_dtype = _kv_dtype(args, model, quantization, caps.kind, halves)
+    cache_dtype = kv_dtype(args, model, quantization, caps.kind, halves)
     scheduler, device = _scheduler(args, caps, model.max_model_len, inputs.offline), _device(args, caps.kind, inputs)
     if shares_experts(args, hf):
         check_shared(args, model.dtype, caps.kind)
         scheduler = dataclasses.replace(scheduler, burst_steps=1, burst_seconds=0.0)
         device = dataclasses.replace(device, warmup="none")  # every forward is one of all engines
     _check_tables(model, scheduler, caps)
-    speculative = _speculative(args, model, scheduler, inputs.draft)
-    pooling, cache = pooling_of(hf), _cache(args, caps, inputs.cpu_kv_bytes, kv_dtype)
+    speculative, pooling = _speculative(args, model, scheduler, inputs.draft), resolve_pooling(args, hf)
+    if speculative.enabled and not pooling.generates:
+        raise ConfigError(
+            f"speculative_config: {hf.architecture} is served without generating text", "speculative_config"
+        )
+    cache = _cache(args, caps, inputs.cpu_kv_bytes, cache_dtype)
     if pooling.sees_both_ways:
         scheduler, cache = both_ways(args, scheduler, cache, model.max_model_len)
     if caps.kind == "cuda":
@@ -216,12 +197,6 @@ def _check_tables(model: ModelConfig, scheduler: SchedulerConfig, caps: Caps) ->
         )
 
 
-def _multiplies_halves(args: EngineArgs, caps: Caps, inputs: ResolveInputs) -> bool:
-    """Whether this is a CPU that has float16 arithmetic only, and our kernels, which multiply bfloat16 in it."""
-    ours = inputs.compiler and args.kernels != "reference" and inputs.cpu_isa in ("auto", "neon-half")
-    return caps.kind == "cpu" and caps.native_fp16 and not caps.native_bf16 and ours
-
-
 def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves: bool) -> ModelConfig:
     limit = model_context_length(hf)
     if args.disable_sliding_window and hf.get("use_sliding_window", True):
@@ -236,7 +211,7 @@ def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves
     return ModelConfig(
         files=files,
         hf=hf,
-        dtype=_dtype(args, files, hf, caps, halves),
+        dtype=model_dtype(args, files, hf, caps, halves),
         max_model_len=wanted,
         seed=args.seed,
         max_logprobs=args.max_logprobs,
@@ -248,23 +223,6 @@ def _why(limit: int, hf: HFConfig) -> str:
     if limit < model_context_length(hf):
         return f"the window of {hf.name}, which disable_sliding_window does not let slide"
     return f"the length {hf.name} was made for (a model extended by rope scaling says so in hf_overrides)"
-
-
-def _dtype(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves: bool) -> str:
-    """auto: the checkpoint's type, except that float32 is halved on GPUs, quantised files run in bfloat16, and CPUs
-    without bfloat16 arithmetic run in float32 all that they could not multiply in float16 as it is."""
-    overflows = hf.architecture in FLOAT16_OVERFLOWS
-    dtype = DTYPE_NAMES.get(args.dtype, args.dtype)
-    if dtype == "float16" and overflows:
-        raise ConfigError(f"dtype=float16: {hf.architecture} overflows it; use bfloat16 or float32", "dtype")
-    if dtype != "auto":
-        return dtype
-    stored = "quantised" if files.gguf is not None else str(hf.get("dtype") or hf.get("torch_dtype") or "float32")
-    stored = stored.removeprefix("torch.")
-    if caps.kind == "cpu":
-        as_halves = halves and stored == "bfloat16" and args.quantization in (None, "none", *CHECKPOINT_METHODS)
-        return "bfloat16" if as_halves or (caps.native_bf16 and stored != "float32") else "float32"
-    return "float16" if stored == "float16" and not overflows else "bfloat16"
 
 
 def _load_format(args: EngineArgs, files: ModelFiles) -> str:
@@ -280,31 +238,6 @@ def _load_format(args: EngineArgs, files: ModelFiles) -> str:
     if args.load_format != found:
         raise ConfigError(f"load_format={args.load_format}, but {files.name} holds {found} weights", "load_format")
     return found
-
-
-def _kv_dtype(args: EngineArgs, model: ModelConfig, quantization: str, kind: str, halves: bool) -> str:
-    """Not asked: what a quantised checkpoint was made for, else the model's. Beside weights of a few bits float32 would
-    be wasted: half of it does. Of two types as large a CPU gets the one it has arithmetic for."""
-    asked, dtype = KV_DTYPE_NAMES.get(args.kv_cache_dtype, args.kv_cache_dtype), model.dtype
-    able = kind == "cpu" or args.kernels != "reference"
-    if asked == "auto" and able and quantization == "checkpoint" and (made_for := kv_cache_of(model.hf)):
-        return made_for
-    few_bits = quantization in ("gguf", "checkpoint") and args.dtype == "auto" and dtype == "float32"
-    fits = model.hf.architecture not in FLOAT16_OVERFLOWS
-    if asked == "auto" and fits and (few_bits or (halves and dtype == "bfloat16")):
-        return "float16"
-    if asked in ("auto", dtype):
-        return dtype
-    if kind != "cpu" and asked not in SCALED:
-        raise ConfigError(
-            f"kv_cache_dtype={args.kv_cache_dtype}: on a GPU the KV cache has the model's type, here {dtype}, or is "
-            f"{', '.join(SCALED)}; leave it at auto, choose one of those, or choose dtype",
-            "kv_cache_dtype",
-        )
-    if kind != "cpu" and args.kernels == "reference":
-        message = f"kv_cache_dtype={args.kv_cache_dtype}: on a GPU needs its kernels, not kernels=reference"
-        raise ConfigError(message, "kv_cache_dtype")
-    return asked
 
 
 def _cache(args: EngineArgs, caps: Caps, cpu_kv_bytes: int, dtype: str) -> CacheConfig:

@@ -8,16 +8,19 @@ from typing import Any
 from cadence.config import env
 from cadence.config.args import EngineArgs
 from cadence.config.builtin_heads import builtin_head
+from cadence.config.caps import Caps
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.parallel import SHARES_EXPERTS, shares_experts
 from cadence.config.reference import ModelFiles, find_model, find_tokenizer
-from cadence.config.resolve import Caps, ResolveInputs, resolve
+from cadence.config.resolve import ResolveInputs, resolve
+from cadence.config.resolve_pooling import served_as
 from cadence.config.speculative import DraftSource, settled_method
 from cadence.config.speculative_options import MAYBE_BUILT_IN, SpeculativeOptions, draft_not_found
-from cadence.config.supported import check_supported
+from cadence.config.supported import check_generates, check_supported
 from cadence.core.contract.messages import EngineInfo
 from cadence.core.errors import ConfigError, ModelNotFoundError, TokenizerError
+from cadence.core.model_heads import ModelHead
 from cadence.text.load import tokenizer_for
 from cadence.text.null_tokenizer import AnyTokenizer, NullTokenizer
 from cadence.text.tokenizer import Tokenizer
@@ -72,7 +75,21 @@ def find_source(args: EngineArgs) -> ModelSource:
     tokenizer_files = find_tokenizer(named, **_hub_options(args.tokenizer_revision, args)) if named else files
     hf = load_hf_config(files, args.hf_overrides)
     check_supported(hf)
+    hf = with_token_ids(served_as(hf, args), tokenizer_files)
     return ModelSource(files, tokenizer_files, hf, _find_draft(args, hf))
+
+
+def with_token_ids(hf: HFConfig, files: ModelFiles) -> HFConfig:
+    """With the ids of the tokens whose logits scores are made of, where they are: `classifier_from_token`."""
+    names = hf.get("classifier_from_token")
+    if hf.head is not ModelHead.SCORES or not names or hf.get("classifier_token_ids"):
+        return hf
+    known = tokenizer_for(files).get_vocab()
+    missing = [name for name in names if name not in known]
+    if missing:
+        message = f"classifier_from_token: {missing[0]!r} is no token of {files.name}"
+        raise ConfigError(message, "classifier_from_token")
+    return replace(hf, raw={**hf.raw, "classifier_token_ids": [known[name] for name in names]})
 
 
 def _find_draft(args: EngineArgs, target: HFConfig) -> DraftSource | None:
@@ -90,6 +107,7 @@ def _find_draft(args: EngineArgs, target: HFConfig) -> DraftSource | None:
     draft = DraftSource(settled_method(options.method, hf), files, hf)
     if draft.method == "draft_model":
         check_supported(hf)
+        check_generates(hf)
     return draft
 
 

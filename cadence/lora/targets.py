@@ -14,6 +14,7 @@ from cadence.models.layers.embedding import Embedding, LMHead
 from cadence.models.layers.experts import ExpertLinear
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.norm import LayerNorm
+from cadence.models.layers.stacked_head import HeadMap
 from cadence.models.layers.weight import WeightHolder
 from cadence.models.weight_map import Rule
 
@@ -74,7 +75,7 @@ def find_targets(model: DecoderLM) -> list[Target]:
 
 
 def _target(model: DecoderLM, path: str, module: nn.Module) -> Iterator[Target]:
-    if isinstance(module, ExpertLinear):
+    if isinstance(module, ExpertLinear | HeadMap):
         return
     if isinstance(module, WeightHolder):
         kind = _kind(module)

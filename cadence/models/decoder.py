@@ -90,7 +90,8 @@ class DecoderParts:
 
 
 class DecoderLM(MappedModule):
-    """Implements `CausalLM`. A family builds the parts and names its weights; the path through them is this one.
+    """Implements `CausalLM`. A family builds the parts and names its weights; the path through them is this one. Where
+    another head was asked for, `headed.py` puts it in the place of `lm_head`.
 
     Layers that another stage has are `Absent`; `stage.py` takes out what else others have.
     """
@@ -104,6 +105,7 @@ class DecoderLM(MappedModule):
         self.layers = nn.ModuleList(parts.layers)
         self.norm = parts.norm
         self.lm_head = parts.lm_head
+        self.heads = nn.ModuleDict()  # each a `PoolHead`, beside that of hidden states as they are
         self.entry: StageEntry = FromTokens(parts.embed)
         self.vocab_size = parts.lm_head.vocab_size
         own = [index for index, layer in enumerate(parts.layers) if not isinstance(layer, Absent)]
@@ -126,7 +128,7 @@ class DecoderLM(MappedModule):
         return islice(self.layers, self.own_layers.start, self.own_layers.stop)
 
     def pool_heads(self) -> Mapping[str, PoolHead]:
-        return {EMBED: SameVector()}
+        return {EMBED: SameVector(), **self.heads}
 
     def logits(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         return self.lm_head(hidden, ctx)

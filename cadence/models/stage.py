@@ -7,6 +7,7 @@ from torch import nn
 
 from cadence.models.decoder import DecoderLM, PreNormLayer
 from cadence.models.interface.stage import Absent, Stage, even_partition
+from cadence.models.layers.embedding import LMHead
 from cadence.models.layers.linear import Linear, NoLinear
 from cadence.models.layers.weight import WeightHolder
 from cadence.models.stage_ends import FromStage, ToStage
@@ -19,14 +20,17 @@ def as_stage(model: DecoderLM, stage: Stage, dtype: torch.dtype) -> DecoderLM:
     embedding's own keeps that. dtype: of activations"""
     if stage.is_all:
         return model
-    own, tied = model.own_layers, model.lm_head.weight is model.embed.tokens.weight
+    own, tied = (
+        model.own_layers,
+        isinstance(model.lm_head, LMHead) and model.lm_head.weight is model.embed.tokens.weight,
+    )
     size = model.layers[own.start].attn.out.weight.rows
     if not stage.is_first:
         model.entry = FromStage(stage.links, size, dtype, own.start)
     if not stage.is_last:
         model.norm = ToStage(stage.links, own.stop)
         _end_plain(model.layers[own.stop - 1])
-        model.lm_head = Absent()
+        model.lm_head, model.heads = Absent(), nn.ModuleDict()
         for name in [name for name, part in model.named_children() if isinstance(part, Linear)]:
             setattr(model, name, NoLinear())  # behind the last norm
     if not stage.is_first and not (stage.is_last and (tied or stage.keeps_embedding)):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cadence.config.reference import find_tokenizer
-from cadence.core.architectures import ARCHITECTURES
+from cadence.core.model_heads import MODEL_CLASSES
 from cadence.entrypoints.conversation import read_template
 from cadence.text.load import tokenizer_for
 from cadence.text.tokenizer import Tokenizer
@@ -21,7 +21,7 @@ class ModelRegistry:
 
     @staticmethod
     def get_supported_archs() -> set[str]:
-        return set(ARCHITECTURES)
+        return set(MODEL_CLASSES)
 
     @staticmethod
     def register_model(model_arch: str, model_cls: object) -> None:

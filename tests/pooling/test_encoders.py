@@ -79,7 +79,7 @@ def test_what_an_encoder_is_not_asked_for(tmp_path: Path) -> None:
         assert values(llm, [[5] * POSITIONS], TOKENS)[0].shape == (POSITIONS, 48)
     with pytest.raises(ConfigError, match="both ways: a prompt has to fit in one step"):
         opened(directory, max_num_batched_tokens=POSITIONS - 1)
-    with pytest.raises(ConfigError, match="an encoder is not cut into stages"):
+    with pytest.raises(ConfigError, match="sees both ways is not cut into stages"):
         opened(directory, pipeline_parallel_size=2)
 
 
@@ -123,3 +123,14 @@ def test_nomics_own_names_of_a_configuration(tmp_path: Path) -> None:
     path.write_text(json.dumps(kept | named | settings | {"prenorm": True}))
     with pytest.raises(ModelFileError, match="prenorm must be False, found True"):
         opened(directory)
+
+
+def test_means_of_hidden_states(tmp_path: Path) -> None:
+    directory = make_encoder("bert", tmp_path)
+    with opened(directory, pooler_config={"pooling_type": "MEAN"}) as llm:
+        together = values(llm, PROMPTS, PoolingParams(task="embed", normalize=False))
+        alone = [values(llm, [prompt], PoolingParams(task="embed", normalize=False))[0] for prompt in PROMPTS]
+    oracle = states_of(directory)
+    for prompt, vector, single in zip(PROMPTS, together, alone, strict=True):
+        np.testing.assert_allclose(vector, oracle(prompt).mean(axis=0), atol=1e-5)
+        np.testing.assert_array_equal(vector, single)

@@ -15,6 +15,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "tokenizer", "revision", "tokenizer_revision", "hf_token", "download_dir", "load_format", "hf_overrides",
         "use_tqdm_on_load", "skip_tokenizer_init", "disable_sliding_window",
     ),
+    "values in place of text": ("runner", "convert", "pooler_config", "task"),
     "scheduling": (
         "max_num_batched_tokens", "enable_chunked_prefill", "long_prefill_token_threshold", "scheduling_policy",
         "async_scheduling", "max_inter_token_ms", "num_scheduler_steps",

@@ -210,6 +210,14 @@ FIELDS: Mapping[str, FieldType] = {
     "eos_token_id": Nullable(OneOrListOf(TOKEN_ID)),
     "bos_token_id": Nullable(OneOrListOf(TOKEN_ID)),
     "pad_token_id": Nullable(TOKEN_ID),
+    "num_labels": Nullable(Integer(1, _MOST_ITEMS)),
+    "problem_type": Nullable(String()),
+    "is_matryoshka": Nullable(Boolean()),
+    "matryoshka_dimensions": Nullable(ListOf(_SIZE)),
+    "classifier_from_token": Nullable(ListOf(String())),
+    "classifier_token_ids": Nullable(ListOf(TOKEN_ID)),
+    "is_original_qwen3_reranker": Nullable(Boolean()),
+    "method": Nullable(String()),
 }  # fmt: skip
 
 ROPE_FIELDS: Mapping[str, FieldType] = {

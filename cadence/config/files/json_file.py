@@ -18,6 +18,21 @@ _MOST_DEPTH = 100  # lists and objects within one another; Python's own bound di
 
 def read_object(path: Path, most_bytes: int, error: Callable[[str], CadenceError]) -> dict[str, Any]:
     """The object a file holds, or `error` with one sentence that begins with the path."""
+    content = _read(path, most_bytes, error)
+    if not isinstance(content, dict):
+        raise error(f"{path}: expected a JSON object, found {type(content).__name__}")
+    return content
+
+
+def read_list(path: Path, most_bytes: int, error: Callable[[str], CadenceError]) -> list[Any]:
+    """The same of a list."""
+    content = _read(path, most_bytes, error)
+    if not isinstance(content, list):
+        raise error(f"{path}: expected a JSON list, found {type(content).__name__}")
+    return content
+
+
+def _read(path: Path, most_bytes: int, error: Callable[[str], CadenceError]) -> Any:
     raw = read_bytes(path, most_bytes, error)
     if raw.count(b"[") + raw.count(b"{") > _MOST_BRACKETS:
         raise error(f"{path}: not readable as JSON: more than {_MOST_BRACKETS} lists and objects")
@@ -27,16 +42,14 @@ def read_object(path: Path, most_bytes: int, error: Callable[[str], CadenceError
         raise error(f"{path}: not readable as JSON: nested too deeply") from None
     except ValueError as wrong:  # UnicodeDecodeError is one
         raise error(f"{path}: not readable as JSON: {cut(str(wrong))}") from None
-    if not isinstance(content, dict):
-        raise error(f"{path}: expected a JSON object, found {type(content).__name__}")
     if _is_deep(content):
         raise error(f"{path}: not readable as JSON: nested too deeply")
     return content
 
 
-def _is_deep(content: dict[str, Any]) -> bool:
+def _is_deep(content: Any) -> bool:
     """Whether lists and objects lie within one another more than _MOST_DEPTH levels deep."""
-    level: list[Any] = [content]
+    level: list[Any] = [content] if isinstance(content, dict | list) else []
     for _ in range(_MOST_DEPTH):
         inner = (each for outer in level for each in (outer.values() if isinstance(outer, dict) else outer))
         level = [each for each in inner if isinstance(each, dict | list)]

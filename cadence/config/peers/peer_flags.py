@@ -17,7 +17,6 @@ SHARED_WITH_TARGET = "a model that drafts is shared out among the ranks of its t
 RANKS = "how ranks reach each other, and which has what, is chosen when they start"
 NO_CODE = "code that comes with a model is never run: the families that are supported are built in"
 NAMED_CODE = "classes named by a flag are not run"
-NO_POOLING = "this version generates text; pooling models are not served"
 TEXT_ONLY = "this version reads text only; requests with media are refused"
 NO_MAMBA = "no family with Mamba layers is in this version"
 READER = "files are mapped into memory and read as they are needed"
@@ -46,8 +45,8 @@ TOKENISED = "tokenising has no pool: long texts go to a process of their own"
 ENGINE_GROUPS = (
     Group("ModelConfig", (
         works("model", "default: smollm2"),
-        refused("runner", ("auto", "generate"), NO_POOLING),
-        refused("convert", ("auto", "none"), NO_POOLING),
+        works("runner"),
+        works("convert"),
         works("tokenizer"),
         refused("tokenizer_mode", ("auto", "hf"), TOKENIZER_FILE, hints=("slow",)),
         no_effect("trust_remote_code", False, NO_CODE),
@@ -79,7 +78,8 @@ ENGINE_GROUPS = (
         works("hf_token"),
         works("hf_overrides"),
         refused("model_class_overrides", {}, NAMED_CODE),
-        refused("pooler_config", {}, NO_POOLING),
+        works("pooler_config", "its keys pooling_type, seq_pooling_type, tok_pooling_type, use_activation, dimensions, "
+              "step_tag_id, returned_token_ids", kind=OBJECT),
         works("generation_config"),
         works("override_generation_config"),
         refused("enable_sleep_mode", False, "an engine does not sleep in this version; stop it to free its memory"),
@@ -314,7 +314,7 @@ ENGINE_GROUPS = (
 REMOVED = Group("Removed", (
     works("device"),
     works("num_scheduler_steps", "forwards per plan; automatic unless given"),
-    refused("task", ("auto", "generate"), NO_POOLING),
+    works("task", "as runner and convert"),
     works("rope_scaling", "as hf_overrides.rope_scaling", kind=OBJECT, means="hf_overrides.rope_scaling"),
     works("rope_theta", "as hf_overrides.rope_theta", means="hf_overrides.rope_theta"),
     no_effect("enable_reasoning", False, "the reasoning_parser says it"),
@@ -340,7 +340,7 @@ REMOVED = Group("Removed", (
     no_effect("max_num_partial_prefills", 1, "every request may be prefilled in parts"),
     no_effect("max_long_partial_prefills", 1, "every request may be prefilled in parts"),
     refused("worker_use_ray", False, "use distributed_executor_backend=ray"),
-    refused("override_pooler_config", {}, NO_POOLING),
+    works("override_pooler_config", "as pooler_config", kind=OBJECT, means="pooler_config"),
     no_effect("override_neuron_config", {}, "it is for other platforms"),
     no_effect("disable_mm_preprocessor_cache", False, TEXT_ONLY),
     no_effect("tokenizer_pool_size", 0, TOKENISED),

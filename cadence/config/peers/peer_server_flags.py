@@ -68,7 +68,7 @@ SERVER_GROUPS = (
         works("h11_max_incomplete_event_size", "as --max-header-bytes", means="max_header_bytes"),
         works("h11_max_header_count", "as --max-header-count", means="max_header_count"),
         no_effect("enable_offline_docs", False, "/docs loads nothing from other hosts"),
-        no_effect("enable_flash_late_interaction", True, "this version generates text; pooling models are not served"),
+        no_effect("enable_flash_late_interaction", True, "scores of pairs are computed as all others are"),
     )),
     Group("Arguments of serve", (
         works("headless"),

@@ -18,6 +18,7 @@ from cadence.models.loader.assign import assign, copies_of, no_progress
 from cadence.models.loader.checkpoint import open_checkpoint
 from cadence.models.loader.dummy import fill_dummy
 from cadence.models.loader.fp8_values import Float8Packer
+from cadence.models.loader.head_weights import with_head_weights
 from cadence.models.loader.kv_scales import hold_kv_scales
 from cadence.models.loader.model_weights import model_weights
 from cadence.models.loader.packing import MatrixPacking, NoPacking, Packing
@@ -42,6 +43,8 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
     scales = source.kv_scales()
     whole = replace(build, stage=ALL_LAYERS)
     source = model_weights(source, model_config.hf, whole)
+    if load_config.load_format != SHARDED:
+        source = with_head_weights(source, model_config.files, model_config.hf)
     is_cut = build.ranks.size > 1 and load_config.load_format != SHARDED
     own = sliced(source, without_memory(model_config.hf, whole)) if is_cut else source
     _check(model_config, whole, own if not build.whole_experts else source, where)

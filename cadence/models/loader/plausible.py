@@ -8,25 +8,16 @@ import torch
 
 from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError, ModelFileError
+from cadence.models.headed import headed_model
 from cadence.models.interface.build import BuildContext
 from cadence.models.loader.assign import check_fit
 from cadence.models.loader.slots import slots
 from cadence.models.loader.source import WeightsSource
-from cadence.models.registry import AnyModel, model_class
+from cadence.models.registry import AnyModel
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
-_SIZES = (
-    *_LAYERS,
-    "hidden_size",
-    "n_embd",
-    "dim",
-    "intermediate_size",
-    "ffn_dim",
-    "hidden_dim",
-    "n_inner",
-    "vocab_size",
-    "head_dim",
-)
+_HIDDEN, _INNER = ("hidden_size", "n_embd", "dim"), ("intermediate_size", "ffn_dim", "hidden_dim", "n_inner")
+_SIZES = (*_LAYERS, *_HIDDEN, *_INNER, "vocab_size", "head_dim")
 _WEIGHT_BYTES = {"int4": 0.5, "int8": 1.0}  # by quantization; others hold the model's type, or less
 _LEAST_TENSORS = 2  # of a layer
 
@@ -34,7 +25,7 @@ _LEAST_TENSORS = 2  # of a layer
 def build_model(hf: HFConfig, build: BuildContext) -> AnyModel:
     """The architecture the configuration names. What is wrong with its sizes is said of its file."""
     try:
-        return model_class(hf.architecture)(hf, build)
+        return headed_model(hf, build)
     except ModelFileError:
         raise
     except ConfigError as error:

@@ -34,6 +34,7 @@ from cadence.models.heads.mtp import mtp_prefixes
 from cadence.models.interface.build import BuildContext
 from cadence.models.loader.assign import copies_of
 from cadence.models.loader.checkpoint import open_checkpoint
+from cadence.models.loader.head_weights import with_head_weights
 from cadence.models.loader.model_weights import without_needless
 from cadence.models.loader.plausible import check_source, without_memory
 from cadence.models.loader.safetensors_file import SafetensorsFile
@@ -140,7 +141,7 @@ def save_sharded(files: ModelFiles, num_ranks: int, output: Path, part_bytes: in
         build = BuildContext(torch.float32, meta, ReferenceOps(), 1, ranks=RankPlace(rank, num_ranks))
         whole, where = open_checkpoint(files, hf)
         model = without_memory(hf, build)
-        source = sliced(without_needless(whole, hf, build), model)
+        source = sliced(with_head_weights(without_needless(whole, hf, build), files, hf), model)
         check_source(hf, build, SelectedWeights(source, without=mtp_prefixes(hf)), where)
         output.mkdir(parents=True, exist_ok=True)
         orders = {copy.name: copy.rule.transpose for copy in copies_of(model, source)}
@@ -217,4 +218,7 @@ def _copy_rest(files: ModelFiles, output: Path) -> list[Path]:
         gguf.write_without_tensors(files.gguf, to)
         return [to]
     found = [path for pattern in _COPIED for path in sorted(files.directory.glob(pattern))]
+    for path in files.directory.glob("[0-9]_*/config.json"):  # modules of sentence-transformers
+        (output / path.parent.name).mkdir()
+        shutil.copy(path, output / path.parent.name)
     return [Path(shutil.copy(path, output)) for path in found if not path.name.endswith(".index.json")]

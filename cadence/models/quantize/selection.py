@@ -60,7 +60,7 @@ def _check_kind(hf: HFConfig, where: str) -> None:
     if read_quantized(hf) is not None:
         message = f"{where}: its weights are quantised already; take the checkpoint that it was made of"
         raise ConfigError(message, "model")
-    if hf.architecture in TRANSPOSED:
+    if hf.family in TRANSPOSED:
         raise ConfigError(f"{where}: matrices of {hf.architecture} lie transposed, and are not quantised", "model")
 
 

@@ -1,0 +1,70 @@
+"""What follows a model's last norm, by the name of its architecture.
+
+| name | decoder | head |
+|---|---|---|
+| LlamaForCausalLM | Llama | logits |
+| LlamaModel, Gemma3TextModel | Llama, Gemma 3 | none |
+| LlamaForSequenceClassification | Llama | scores, of the last token |
+| LlamaForTokenClassification | Llama | scores, of every token |
+| Qwen2ForRewardModel | Qwen 2 | reward: two maps, of every token |
+| Qwen2ForProcessRewardModel | Qwen 2 | the same, of every step |
+
+Every decoder may have every head but the last two. An encoder's class has a head of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from cadence.core.architectures import ARCHITECTURES
+
+
+class ModelHead(Enum):
+    LOGITS = "logits"  # it writes tokens
+    NONE = "none"  # hidden states are all it gives
+    SCORES = "scores"
+    TOKEN_SCORES = "token_scores"
+    REWARD = "reward"
+    PROCESS_REWARD = "process_reward"
+    TOKEN_LOGITS = "token_logits"  # logits as scores: of some tokens of the vocabulary
+    OWN = "own"  # as the model's class has it
+
+    @property
+    def makes_scores(self) -> bool:
+        return self not in (ModelHead.LOGITS, ModelHead.NONE, ModelHead.OWN)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelClass:
+    family: str  # a name in ARCHITECTURES: the class that is built
+    head: ModelHead
+
+
+_HEADS = {
+    "ForSequenceClassification": ModelHead.SCORES,
+    "ForTokenClassification": ModelHead.TOKEN_SCORES,
+    "Model": ModelHead.NONE,
+}
+_WRITES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+_STEMS = {"Gemma3ForCausalLM": "Gemma3Text"}  # where the name of a decoder without a head begins otherwise
+
+
+def _stem(name: str) -> str:
+    return _STEMS.get(name, name.removesuffix("ForCausalLM").removesuffix("LMHeadModel"))
+
+
+def _known() -> dict[str, ModelClass]:
+    own = {
+        name: ModelClass(name, ModelHead.LOGITS if name.endswith(_WRITES) else ModelHead.OWN) for name in ARCHITECTURES
+    }
+    decoders = [name for name in ARCHITECTURES if name.endswith(_WRITES[:2])]
+    headed = {_stem(name) + end: ModelClass(name, head) for name in decoders for end, head in _HEADS.items()}
+    reward = {
+        "Qwen2ForRewardModel": ModelClass("Qwen2ForCausalLM", ModelHead.REWARD),
+        "Qwen2ForProcessRewardModel": ModelClass("Qwen2ForCausalLM", ModelHead.PROCESS_REWARD),
+    }
+    return headed | reward | own
+
+
+MODEL_CLASSES = _known()  # by architecture, as Hugging Face names them: all that can be run
