@@ -180,6 +180,7 @@ def narrow_cases(draw: st.DrawFn) -> AttentionCase:
     sequence = st.tuples(st.sampled_from([0, 1, 15, 31, 95, 127, 128, 190, 300]), st.integers(1, 50))
     single = st.tuples(st.integers(0, 400), st.just(1))
     kv_heads = draw(st.sampled_from([1, 2, 3]))
+    reach = draw(st.sampled_from([0, 0, 0, 9, 200]))
     return AttentionCase(
         sequences=tuple(draw(st.lists(sequence | single, min_size=1, max_size=6))),
         num_kv_heads=kv_heads,
@@ -187,10 +188,11 @@ def narrow_cases(draw: st.DrawFn) -> AttentionCase:
         head_dim=draw(st.sampled_from(NARROW_DIMS)),
         block_size=draw(st.sampled_from([16, 16, 32, 1, 8, 20, 48, 256])),
         window=draw(st.sampled_from([0, 0, 1, 7, 40, 150])),
-        softcap=draw(st.sampled_from([0.0, 0.0, 0.0, 30.0])),
+        softcap=0.0 if reach else draw(st.sampled_from([0.0, 0.0, 0.0, 30.0])),
         dtype=torch.bfloat16,
         seed=draw(st.integers(0, 100)),
         sees=draw(st.sampled_from(Sees)),
+        reach=reach,
     )
 
 

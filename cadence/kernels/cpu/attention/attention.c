@@ -240,7 +240,7 @@ static void plan(const Attention *a, Plan *p) {
 
 static int fits_amx(const Attention *a) {
     return a->dtype == BF16 && a->cache_dtype == BF16 && a->dim % AMX_DIM_STEP == 0 && a->dim <= AMX_MOST_DIM &&
-           a->scale > 0.0f && !a->bias;
+           a->scale > 0.0f;
 }
 
 EXPORT void call_attention(const void *words) {
