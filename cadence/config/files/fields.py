@@ -209,7 +209,6 @@ FIELDS: Mapping[str, FieldType] = {
     ),
     "eos_token_id": Nullable(OneOrListOf(TOKEN_ID)),
     "bos_token_id": Nullable(OneOrListOf(TOKEN_ID)),
-    "pad_token_id": Nullable(TOKEN_ID),
     "num_labels": Nullable(Integer(1, _MOST_ITEMS)),
     "problem_type": Nullable(String()),
     "is_matryoshka": Nullable(Boolean()),
@@ -218,6 +217,7 @@ FIELDS: Mapping[str, FieldType] = {
     "classifier_token_ids": Nullable(ListOf(TOKEN_ID)),
     "is_original_qwen3_reranker": Nullable(Boolean()),
     "method": Nullable(String()),
+    "pad_token_id": Nullable(TOKEN_ID),
 }  # fmt: skip
 
 ROPE_FIELDS: Mapping[str, FieldType] = {

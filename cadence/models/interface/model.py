@@ -64,6 +64,10 @@ class ForwardContext:
         q = self.ops.rope_write_kv(qkv, rope_positions, rotation, kv, self.batch, cache.group)
         return self.ops.paged_attention(tokens.pick(q, self.ops), kv, tokens.attending(self.batch), cache.group, shape)
 
+    def for_heads(self) -> ForwardContext:
+        """For heads on pooled states: adapters are of the layers alone."""
+        return replace(self, lora=NO_LORA)
+
     def at_lines(self, tokens: torch.Tensor) -> ForwardContext:
         """For `logits` of these tokens [n] int64 of the batch."""
         return replace(self, lora=self.lora.at_lines(tokens)) if self.lora.active else self

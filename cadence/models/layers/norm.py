@@ -46,7 +46,7 @@ class RMSNorm(nn.Module):
 
 
 class UnfusedNorm(nn.Module):
-    """One that no product takes along: the projection comes behind it."""
+    """One that no product takes along: the projection comes after it."""
 
     def add(self, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext) -> Stream:
         raise NotImplementedError
