@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from cadence.config.pooling import PoolingConfig
 from cadence.core.errors import ConfigError, InvalidRequestError, ModelFileError
-from cadence.core.pooling import PoolingSpec
 from cadence.core.pooling_params import PoolingParams
 from cadence.entrypoints.llm import LLM
 from tests.helpers.tiny_encoders import FAMILIES, POSITIONS, make_encoder, states_of
@@ -26,7 +23,7 @@ TOKENS = PoolingParams(task="token_embed", normalize=False)
 
 def values(llm: LLM, prompts: list[list[int]], params: PoolingParams) -> list[np.ndarray]:
     asked = [{"prompt_token_ids": prompt} for prompt in prompts]
-    return [output.outputs.data for output in llm.encode(asked, params, use_tqdm=False)]
+    return [np.asarray(output.outputs.data) for output in llm.encode(asked, params, use_tqdm=False)]
 
 
 def opened(directory: Path, **options: Any) -> LLM:
@@ -79,25 +76,19 @@ def test_what_an_encoder_is_not_asked_for(tmp_path: Path) -> None:
         assert values(llm, [[5] * POSITIONS], TOKENS)[0].shape == (POSITIONS, 48)
     with pytest.raises(ConfigError, match="both ways: a prompt has to fit in one step"):
         opened(directory, max_num_batched_tokens=POSITIONS - 1)
-    with pytest.raises(ConfigError, match="an encoder is not cut into stages"):
+    with pytest.raises(ConfigError, match="sees both ways is not cut into stages"):
         opened(directory, pipeline_parallel_size=2)
 
 
-def test_two_texts_of_a_prompt_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_texts_of_a_prompt_are_told_apart(tmp_path: Path) -> None:
     """Beside a prompt of one text, and as transformers has it, whose inputs name the type of each token."""
-    spec_of = PoolingConfig.spec
-
-    def with_second(config: PoolingConfig, params: PoolingParams) -> PoolingSpec:
-        return replace(spec_of(config, params), **params.extra_kwargs or {})
-
-    monkeypatch.setattr(PoolingConfig, "spec", with_second)
     directory = make_encoder("bert", tmp_path, "texts")
     pair = [5, 9, 200, 31, 40, 41]
     with opened(directory) as llm:
         params = PoolingParams(task="classify", use_activation=False)
-        asked = [{"prompt_token_ids": PROMPTS[0]}, {"prompt_token_ids": pair}]
-        each = [params, replace(params, extra_kwargs={"second_from": 4})]
-        alone, together = (output.outputs.data for output in llm.encode(asked, each, use_tqdm=False))
+        asked = [{"prompt_token_ids": PROMPTS[0]}, {"prompt_token_ids": pair, "second_from": 4}]
+        outputs = llm.encode(asked, params, use_tqdm=False)
+        alone, together = (np.asarray(output.outputs.data) for output in outputs)
         (plain,) = values(llm, [pair], params)
     oracle = states_of(directory, "texts")
     np.testing.assert_allclose(together, oracle(pair, token_type_ids=torch.tensor([[0, 0, 0, 0, 1, 1]])), atol=1e-5)
@@ -123,3 +114,14 @@ def test_nomics_own_names_of_a_configuration(tmp_path: Path) -> None:
     path.write_text(json.dumps(kept | named | settings | {"prenorm": True}))
     with pytest.raises(ModelFileError, match="prenorm must be False, found True"):
         opened(directory)
+
+
+def test_means_of_hidden_states(tmp_path: Path) -> None:
+    directory = make_encoder("bert", tmp_path)
+    with opened(directory, pooler_config={"pooling_type": "MEAN"}) as llm:
+        together = values(llm, PROMPTS, PoolingParams(task="embed", normalize=False))
+        alone = [values(llm, [prompt], PoolingParams(task="embed", normalize=False))[0] for prompt in PROMPTS]
+    oracle = states_of(directory)
+    for prompt, vector, single in zip(PROMPTS, together, alone, strict=True):
+        np.testing.assert_allclose(vector, oracle(prompt).mean(axis=0), atol=1e-5)
+        np.testing.assert_array_equal(vector, single)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cadence.config.head_shape import hidden_size, num_labels
+from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError
 from cadence.core.pooling import CLASSIFY
 from cadence.kernels.interface.attention_batch import NO_BIAS, DistanceBias
@@ -9,11 +11,11 @@ from cadence.models.decoder import PostNormLayer
 from cadence.models.encoder import EncoderDims, EncoderEmbedding, EncoderModel, EncoderParts, learned_positions
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
-from cadence.models.layers.classifier import Tanh, dense_classifier, plain_classifier
 from cadence.models.layers.embedding import Embedding, NoTable, PositionTable
 from cadence.models.layers.mlp import PlainMLP
 from cadence.models.layers.norm import NoNorm
 from cadence.models.layers.rotary import NoRotary
+from cadence.models.layers.stacked_head import MapShape, StackedHead
 from cadence.models.weight_map import Rule, WeightMap
 
 EMBEDDING_RULES = (
@@ -39,7 +41,7 @@ BERT_RULES = (
     Rule("encoder.layer.*.attention.output.LayerNorm.*", "layers.*.attn_norm.*"),
 )
 
-TOKEN_RULES = (Rule("classifier.*", "heads.classify.out.*"),)
+TOKEN_RULES = (Rule("classifier.*", "heads.classify.maps.0.*"),)
 IGNORED = ("**embeddings.position_ids", "**embeddings.token_type_ids")  # what old checkpoints carry
 POOLER = "**pooler.**"  # where it is no part of a head
 FILLS_WORDS = ("cls.**", "lm_head.**")  # the head that a model was trained with
@@ -55,6 +57,11 @@ _DEFAULTS = {
 }
 
 
+def text_rules(dense: str, out: str) -> tuple[Rule, ...]:
+    """By what a checkpoint calls the two maps of `text_scores`."""
+    return Rule(f"{dense}.*", "heads.classify.maps.0.*"), Rule(f"{out}.*", "heads.classify.maps.1.*")
+
+
 class BertModel(EncoderModel):
     weights = WeightMap(BERT_RULES, _PREFIXES, (*IGNORED, POOLER, *FILLS_WORDS))
 
@@ -63,19 +70,27 @@ class BertModel(EncoderModel):
 
 
 class BertForSequenceClassification(EncoderModel):
-    weights = WeightMap(
-        (*BERT_RULES, *TOKEN_RULES, Rule("pooler.dense.*", "heads.classify.dense.*")), _PREFIXES, IGNORED
-    )
+    weights = WeightMap((*BERT_RULES, *text_rules("pooler.dense", "classifier")), _PREFIXES, IGNORED)
 
-    def __init__(self, hf: ConfigView, build: BuildContext) -> None:
-        super().__init__(bert_parts(hf, build), {CLASSIFY: dense_classifier(hf, build, hf["hidden_size"], Tanh())})
+    def __init__(self, hf: HFConfig, build: BuildContext) -> None:
+        super().__init__(bert_parts(hf, build), {CLASSIFY: text_scores(hf, build)})
 
 
 class BertForTokenClassification(EncoderModel):
     weights = WeightMap((*BERT_RULES, *TOKEN_RULES), _PREFIXES, (*IGNORED, POOLER))
 
-    def __init__(self, hf: ConfigView, build: BuildContext) -> None:
-        super().__init__(bert_parts(hf, build), {CLASSIFY: plain_classifier(hf, build, hf["hidden_size"])})
+    def __init__(self, hf: HFConfig, build: BuildContext) -> None:
+        super().__init__(bert_parts(hf, build), {CLASSIFY: token_scores(hf, build)})
+
+
+def text_scores(hf: HFConfig, build: BuildContext, activation: str = "tanh") -> StackedHead:
+    """Of a text's vector, which goes through a map of its own first."""
+    size = hidden_size(hf)
+    return StackedHead(build, [MapShape(size, size, True, activation), MapShape(size, num_labels(hf), True)])
+
+
+def token_scores(hf: HFConfig, build: BuildContext) -> StackedHead:
+    return StackedHead(build, [MapShape(hidden_size(hf), num_labels(hf), True)])
 
 
 def bert_parts(hf: ConfigView, build: BuildContext, offset: int = 0, bias: DistanceBias = NO_BIAS) -> EncoderParts:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from cadence.config.hf import HFConfig
 from cadence.core.pooling import CLASSIFY
-from cadence.kernels.interface.ops import Activation
 from cadence.models.encoder import EncoderDims, EncoderModel, EncoderParts
-from cadence.models.encoders.bert import FILLS_WORDS, IGNORED, TOKEN_RULES, post_norm_parts
+from cadence.models.encoders.bert import (
+    FILLS_WORDS,
+    IGNORED,
+    TOKEN_RULES,
+    post_norm_parts,
+    text_rules,
+    text_scores,
+    token_scores,
+)
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
-from cadence.models.layers.classifier import Activated, dense_classifier, plain_classifier
 from cadence.models.layers.embedding import NoTable
 from cadence.models.weight_map import Rule, WeightMap
 
@@ -37,18 +44,17 @@ class DistilBertModel(EncoderModel):
 
 
 class DistilBertForSequenceClassification(EncoderModel):
-    weights = WeightMap((*_RULES, *TOKEN_RULES, Rule("pre_classifier.*", "heads.classify.dense.*")), _PREFIXES, IGNORED)
+    weights = WeightMap((*_RULES, *text_rules("pre_classifier", "classifier")), _PREFIXES, IGNORED)
 
-    def __init__(self, hf: ConfigView, build: BuildContext) -> None:
-        head = dense_classifier(hf, build, hf["dim"], Activated(Activation.RELU))
-        super().__init__(_parts(hf, build), {CLASSIFY: head})
+    def __init__(self, hf: HFConfig, build: BuildContext) -> None:
+        super().__init__(_parts(hf, build), {CLASSIFY: text_scores(hf, build, "relu")})
 
 
 class DistilBertForTokenClassification(EncoderModel):
     weights = WeightMap((*_RULES, *TOKEN_RULES), _PREFIXES, IGNORED)
 
-    def __init__(self, hf: ConfigView, build: BuildContext) -> None:
-        super().__init__(_parts(hf, build), {CLASSIFY: plain_classifier(hf, build, hf["dim"])})
+    def __init__(self, hf: HFConfig, build: BuildContext) -> None:
+        super().__init__(_parts(hf, build), {CLASSIFY: token_scores(hf, build)})
 
 
 def _parts(hf: ConfigView, build: BuildContext) -> EncoderParts:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import torch
+from torch import nn
+
+from cadence.config.head_shape import num_labels
+from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError
 from cadence.core.pooling import CLASSIFY
 from cadence.kernels.interface.ops import Activation
@@ -9,14 +14,14 @@ from cadence.models.decoder import PreNormLayer
 from cadence.models.dims import layer_windows
 from cadence.models.encoder import EncoderDims, EncoderEmbedding, EncoderModel, EncoderParts
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
+from cadence.models.interface.model import ForwardContext
 from cadence.models.layers.attention import Attention, AttentionSpec
-from cadence.models.layers.classifier import Activated, Classifier, num_labels
 from cadence.models.layers.embedding import Embedding, NoTable
-from cadence.models.layers.linear import Linear
 from cadence.models.layers.mlp import ExactGeluMLP
 from cadence.models.layers.norm import LayerNorm, NoNorm
 from cadence.models.layers.rope_config import RopeConfig, read_rope
 from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.stacked_head import HeadMap
 from cadence.models.weight_map import Rule, WeightMap
 
 _RULES = (
@@ -54,6 +59,24 @@ _DEFAULTS = {
 }
 
 
+class ModernBertScores(nn.Module):
+    """A `PoolHead`: out(norm(gelu(dense(x)))), [n, hidden] -> [n, labels]."""
+
+    def __init__(self, hf: HFConfig, build: BuildContext) -> None:
+        super().__init__()
+        view, hidden = WithDefaults(hf, _DEFAULTS), hf["hidden_size"]
+        if view["classifier_activation"] != "gelu":
+            found = view["classifier_activation"]
+            raise ConfigError(f"activation {found!r} is not gelu", field="classifier_activation")
+        self.dense = HeadMap(build, hidden, hidden, bias=view["classifier_bias"])
+        self.norm = _norm(view, build)
+        self.out = HeadMap(build, hidden, num_labels(hf), bias=True)
+
+    def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        x = ctx.ops.activate(self.dense(x, ctx), Activation.GELU)
+        return self.out(self.norm(x, ctx), ctx)
+
+
 class ModernBertModel(EncoderModel):
     weights = WeightMap(_RULES, _PREFIXES, ("head.**", "decoder.**"))
 
@@ -64,15 +87,15 @@ class ModernBertModel(EncoderModel):
 class ModernBertForSequenceClassification(EncoderModel):
     weights = _SCORES
 
-    def __init__(self, hf: ConfigView, build: BuildContext) -> None:
-        super().__init__(_parts(hf, build), {CLASSIFY: _head(hf, build)})
+    def __init__(self, hf: HFConfig, build: BuildContext) -> None:
+        super().__init__(_parts(hf, build), {CLASSIFY: ModernBertScores(hf, build)})
 
 
 class ModernBertForTokenClassification(EncoderModel):
     weights = _SCORES
 
-    def __init__(self, hf: ConfigView, build: BuildContext) -> None:
-        super().__init__(_parts(hf, build), {CLASSIFY: _head(hf, build)})
+    def __init__(self, hf: HFConfig, build: BuildContext) -> None:
+        super().__init__(_parts(hf, build), {CLASSIFY: ModernBertScores(hf, build)})
 
 
 def _parts(hf: ConfigView, build: BuildContext) -> EncoderParts:
@@ -127,12 +150,3 @@ def _rope(hf: ConfigView, head_dim: int, kind: str) -> RopeConfig:
 
 def _norm(hf: ConfigView, build: BuildContext) -> LayerNorm:
     return LayerNorm(build, hf["hidden_size"], hf["norm_eps"], bias=hf["norm_bias"])
-
-
-def _head(hf: ConfigView, build: BuildContext) -> Classifier:
-    hf, hidden = WithDefaults(hf, _DEFAULTS), hf["hidden_size"]
-    if hf["classifier_activation"] != "gelu":
-        raise ConfigError(f"activation {hf['classifier_activation']!r} is not gelu", field="classifier_activation")
-    dense = Linear(build, hidden, hidden, bias=hf["classifier_bias"])
-    out = Linear(build, hidden, num_labels(hf), bias=True)
-    return Classifier(dense, Activated(Activation.GELU), out, _norm(hf, build))

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import nn
 
+from cadence.config.hf import HFConfig
 from cadence.core.pooling import CLASSIFY
 from cadence.kernels.interface.attention_batch import DistanceBias
 from cadence.models.encoder import EncoderModel, EncoderParts
@@ -18,10 +19,11 @@ from cadence.models.encoders.bert import (
     POOLER,
     TOKEN_RULES,
     bert_parts,
+    text_scores,
+    token_scores,
 )
 from cadence.models.encoders.roberta import DENSE_RULES
 from cadence.models.interface.build import BuildContext, ConfigView, WithChanges
-from cadence.models.layers.classifier import Tanh, dense_classifier, plain_classifier
 from cadence.models.layers.derived import DerivedTable
 from cadence.models.layers.parameter import empty_parameter
 from cadence.models.weight_map import Rule, WeightMap
@@ -69,8 +71,8 @@ class MPNetModel(EncoderModel):
 class MPNetForSequenceClassification(EncoderModel):
     weights = WeightMap((*_RULES, *DENSE_RULES), _PREFIXES, (*IGNORED, POOLER))
 
-    def __init__(self, hf: ConfigView, build: BuildContext) -> None:
-        distances, head = _distances(hf, build), dense_classifier(hf, build, hf["hidden_size"], Tanh())
+    def __init__(self, hf: HFConfig, build: BuildContext) -> None:
+        distances, head = _distances(hf, build), text_scores(hf, build)
         super().__init__(_parts(hf, build, distances), {CLASSIFY: head})
         self.distances = distances
 
@@ -78,8 +80,8 @@ class MPNetForSequenceClassification(EncoderModel):
 class MPNetForTokenClassification(EncoderModel):
     weights = WeightMap((*_RULES, *TOKEN_RULES), _PREFIXES, (*IGNORED, POOLER))
 
-    def __init__(self, hf: ConfigView, build: BuildContext) -> None:
-        distances, head = _distances(hf, build), plain_classifier(hf, build, hf["hidden_size"])
+    def __init__(self, hf: HFConfig, build: BuildContext) -> None:
+        distances, head = _distances(hf, build), token_scores(hf, build)
         super().__init__(_parts(hf, build, distances), {CLASSIFY: head})
         self.distances = distances
 

@@ -3,17 +3,24 @@ first token's state itself."""
 
 from __future__ import annotations
 
+from cadence.config.hf import HFConfig
 from cadence.core.pooling import CLASSIFY
 from cadence.models.encoder import EncoderModel, EncoderParts
-from cadence.models.encoders.bert import BERT_RULES, FILLS_WORDS, IGNORED, POOLER, TOKEN_RULES, bert_parts
-from cadence.models.interface.build import BuildContext, ConfigView
-from cadence.models.layers.classifier import Tanh, dense_classifier, plain_classifier
-from cadence.models.weight_map import Rule, WeightMap
-
-DENSE_RULES = (
-    Rule("classifier.dense.*", "heads.classify.dense.*"),
-    Rule("classifier.out_proj.*", "heads.classify.out.*"),
+from cadence.models.encoders.bert import (
+    BERT_RULES,
+    FILLS_WORDS,
+    IGNORED,
+    POOLER,
+    TOKEN_RULES,
+    bert_parts,
+    text_rules,
+    text_scores,
+    token_scores,
 )
+from cadence.models.interface.build import BuildContext, ConfigView
+from cadence.models.weight_map import WeightMap
+
+DENSE_RULES = text_rules("classifier.dense", "classifier.out_proj")
 _PREFIXES = (("", "roberta."),)
 
 
@@ -27,15 +34,15 @@ class RobertaModel(EncoderModel):
 class RobertaForSequenceClassification(EncoderModel):
     weights = WeightMap((*BERT_RULES, *DENSE_RULES), _PREFIXES, (*IGNORED, POOLER))
 
-    def __init__(self, hf: ConfigView, build: BuildContext) -> None:
-        super().__init__(_parts(hf, build), {CLASSIFY: dense_classifier(hf, build, hf["hidden_size"], Tanh())})
+    def __init__(self, hf: HFConfig, build: BuildContext) -> None:
+        super().__init__(_parts(hf, build), {CLASSIFY: text_scores(hf, build)})
 
 
 class RobertaForTokenClassification(EncoderModel):
     weights = WeightMap((*BERT_RULES, *TOKEN_RULES), _PREFIXES, (*IGNORED, POOLER))
 
-    def __init__(self, hf: ConfigView, build: BuildContext) -> None:
-        super().__init__(_parts(hf, build), {CLASSIFY: plain_classifier(hf, build, hf["hidden_size"])})
+    def __init__(self, hf: HFConfig, build: BuildContext) -> None:
+        super().__init__(_parts(hf, build), {CLASSIFY: token_scores(hf, build)})
 
 
 def _parts(hf: ConfigView, build: BuildContext) -> EncoderParts:

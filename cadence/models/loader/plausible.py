@@ -16,18 +16,8 @@ from cadence.models.loader.source import WeightsSource
 from cadence.models.registry import AnyModel
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
-_SIZES = (
-    *_LAYERS,
-    "hidden_size",
-    "n_embd",
-    "dim",
-    "intermediate_size",
-    "ffn_dim",
-    "hidden_dim",
-    "n_inner",
-    "vocab_size",
-    "head_dim",
-)
+_HIDDEN, _INNER = ("hidden_size", "n_embd", "dim"), ("intermediate_size", "ffn_dim", "hidden_dim", "n_inner")
+_SIZES = (*_LAYERS, *_HIDDEN, *_INNER, "vocab_size", "head_dim")
 _WEIGHT_BYTES = {"int4": 0.5, "int8": 1.0}  # by quantization; others hold the model's type, or less
 _LEAST_TENSORS = 2  # of a layer
 
