@@ -47,5 +47,5 @@ class StackedHead(nn.Module):
 
 def _activated(x: torch.Tensor, activation: str, ctx: ForwardContext) -> torch.Tensor:
     if activation == "tanh":
-        return torch.tanh(x)
+        return ctx.ops.softcap(x, 1.0).to(x.dtype)
     return x if activation == "identity" else ctx.ops.activate(x, _OPS[activation])
