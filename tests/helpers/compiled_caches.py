@@ -8,6 +8,8 @@ from typing import Any
 from tests.helpers.compiled import POINTERS, compile_for_gpu
 
 _COMMON = {"HEADS": 32, "KV_HEADS": 8, "GROUP": 4, "GROUP_PAD": 4, "BLOCK_SIZE": 16, "WINDOW": 0, "SOFTCAP": False}
+_COMMON |= {"BOTH": False, "REACH": 0}
+_SEEN = {"WINDOW": 65, "BOTH": True, "REACH": 128}  # both ways, within a window, with a bias
 _FLOATS = dict.fromkeys(("scale", "softcap", "eps", "k_fixed", "v_fixed"), "fp32")
 _WORDS = dict.fromkeys(("rows_ptr", "start_ptr", "lens_ptr", "table_ptr", "arrived_ptr"), "*i32")
 _MOST_SHARED = 227 * 1024  # bytes of shared memory that a program may have
@@ -18,7 +20,7 @@ _MODELS = (("bfloat16", 128), ("bfloat16", 64), ("bfloat16", 256), ("float32", 6
 def _attention_types(cache: str, dtype: str) -> dict[str, str]:
     model, kept = POINTERS[dtype], _kept(cache, dtype)
     types = {**_FLOATS, **_WORDS, "k_ptr": kept, "v_ptr": kept, "q_ptr": model, "out_ptr": model}
-    return types | {"part_ptr": "*fp32", "level_ptr": "*fp32"}
+    return types | {"part_ptr": "*fp32", "level_ptr": "*fp32", "bias_ptr": "*fp32"}
 
 
 def _kept(cache: str, dtype: str) -> str:
@@ -33,17 +35,17 @@ def _check(kernel: Any, types: dict[str, str], constants: dict[str, Any], option
     assert compile_for_gpu(kernel, types, constants, options).metadata.shared < _MOST_SHARED
 
 
-def _split(cache: str, dtype: str, dim: int) -> None:
+def _split(cache: str, dtype: str, dim: int, **seen: Any) -> None:
     from cadence.kernels.triton.attention.attention_split import _attend
 
     size = 2 if cache == "bfloat16" else 1
     rows = 8 if size == 1 else 16
     split = {"QUERIES": 1, "ROWS": rows, "KEYS": 64, "SPLITS": 2, "SINGLE": True, "WHOLE": 512, "PDL": True}
     options = {"num_warps": 2 if size == 2 else 1, "num_stages": 3 if size == 2 else 2, "launch_pdl": True}
-    _check(_attend, _attention_types(cache, dtype), _constants(dtype, dim) | split, options)
+    _check(_attend, _attention_types(cache, dtype), _constants(dtype, dim) | split | seen, options)
 
 
-def _prefill(cache: str, dtype: str, dim: int) -> None:
+def _prefill(cache: str, dtype: str, dim: int, **seen: Any) -> None:
     import torch
 
     from cadence.kernels.interface.attention_batch import AttentionShape
@@ -52,7 +54,7 @@ def _prefill(cache: str, dtype: str, dim: int) -> None:
     tile = choose_prefill_tile(AttentionShape(32, 8, dim, 1.0), torch.empty(0, dtype=getattr(torch, dtype)))
     prefill = {"BLOCK_Q": tile.rows // 4, "KEYS": tile.keys, "PDL": True}
     options = {"num_warps": tile.warps, "num_stages": tile.stages, "launch_pdl": True}
-    _check(_attend, _attention_types(cache, dtype), _constants(dtype, dim) | prefill, options)
+    _check(_attend, _attention_types(cache, dtype), _constants(dtype, dim) | prefill | seen, options)
 
 
 def _write_types(cache: str, dtype: str) -> dict[str, str]:
@@ -83,4 +85,9 @@ FORMS = {
     for name, check in _KERNELS.items()
     for cache in _CACHES
     for dtype, dim in _MODELS
+}
+FORMS |= {
+    f"{name} both ways, {cache}": partial(check, cache, "bfloat16", 64, **_SEEN)
+    for name, check in (("split attention", _split), ("prefill attention", _prefill))
+    for cache in ("int8", "bfloat16")
 }

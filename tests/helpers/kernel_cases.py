@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, DistanceBias, Sees
 from cadence.kernels.reference.kv_rows import MOST, QUANTISED, pack_rows
 from tests.helpers.byte_caches import on_gpu
 
@@ -29,11 +29,26 @@ class AttentionCase:
     seed: int = 0
     apart: int = 0  # entries of other layers between two blocks
     turned: bool = False  # caches of eight bits lie as those of a GPU
+    sees: Sees = Sees.CAUSAL
+    reach: int = 0  # of a distance bias; 0 = none
 
     @property
     def shape(self) -> AttentionShape:
-        heads = (self.num_heads, self.num_kv_heads, self.head_dim)
-        return AttentionShape(*heads, self.head_dim**-0.5, self.window, self.softcap)
+        return self.shape_on("cpu")
+
+    def shape_on(self, device: str) -> AttentionShape:
+        generator = torch.Generator().manual_seed(self.seed)
+        columns = max(2 * self.reach - 1, 0)
+        table = torch.randn((self.num_heads, columns), generator=generator) * 2
+        return AttentionShape(
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_kv_heads,
+            head_dim=self.head_dim,
+            scale=self.head_dim**-0.5,
+            window=self.window,
+            softcap=self.softcap,
+            bias=DistanceBias(table.to(device)),
+        )
 
 
 @dataclass(frozen=True)
@@ -73,6 +88,7 @@ def make_inputs(case: AttentionCase, device: str = "cpu") -> AttentionInputs:
         slots=tuple(torch.tensor(slot, device=device) for slot in slots),
         num_single=int(np.cumprod(new == 1).sum()),
         max_query_len=int(new.max()),
+        sees=case.sees,
     )
     if case.turned and case.cache_dtype in MOST:
         stored = [*on_gpu((stored[0], stored[1]))]
@@ -90,7 +106,8 @@ def spread(cache: torch.Tensor, apart: int) -> torch.Tensor:
 
 
 def only(inputs: AttentionInputs, index: int, skip: int = 0, take: int | None = None) -> AttentionInputs:
-    """Sequence `index` alone, its queries [skip, skip + take) as one step; the cache is the same."""
+    """Sequence `index` alone, its queries [skip, skip + take) as one step; the cache is the same. Tokens
+    after these are left out: queries that see both ways do not see them."""
     batch = inputs.batch
     start, end = (int(batch.query_start[index + i]) for i in range(2))
     stop = end if take is None else start + skip + take
@@ -103,6 +120,7 @@ def only(inputs: AttentionInputs, index: int, skip: int = 0, take: int | None = 
         slots=batch.slots,
         num_single=int(count == 1),
         max_query_len=count,
+        sees=batch.sees,
     )
     return AttentionInputs(inputs.q[start + skip : stop], inputs.kv, alone)
 

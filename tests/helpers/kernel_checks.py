@@ -30,7 +30,7 @@ def check_attention(ops: Ops, case: AttentionCase, device: str) -> None:
         kv = (unpack_rows(kv[0], case.head_dim), unpack_rows(kv[1], case.head_dim))
     for group in range(case.num_groups):
         reference = REFERENCE.paged_attention(inputs.q, kv, inputs.batch, group, case.shape)
-        assert_close(ops.paged_attention(here.q, here.kv, here.batch, group, case.shape), reference)
+        assert_close(ops.paged_attention(here.q, here.kv, here.batch, group, case.shape_on(device)), reference)
 
 
 def check_norms(ops: Ops, width: int, dtype: torch.dtype, device: str) -> None:

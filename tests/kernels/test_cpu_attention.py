@@ -14,6 +14,7 @@ from cadence.core.kv_spec import LayerKV
 from cadence.device.calls import Calls
 from cadence.device.dtypes import DTYPES
 from cadence.kernels.cpu.ops import CpuOps
+from cadence.kernels.interface.attention_batch import AttentionShape, DistanceBias, Sees
 from cadence.kernels.interface.ops import OWN_SCALES, Ops
 from cadence.kernels.reference.kv_rows import QUANTISED, unpack_rows
 from tests.helpers import kernel_checks as checks
@@ -36,6 +37,7 @@ needs_amx = pytest.mark.skipif("amx" not in instruction_sets(), reason="this mac
 def cases(draw: st.DrawFn) -> AttentionCase:
     sequence = st.tuples(st.sampled_from([0, 1, 15, 63, 127, 128, 300]), st.sampled_from([1, 1, 2, 9, 70]))
     kv_heads = draw(st.sampled_from([1, 2]))
+    reach = draw(st.sampled_from([0, 0, 1, 7, 90, 500]))
     return AttentionCase(
         sequences=tuple(draw(st.lists(sequence, min_size=1, max_size=4))),
         num_kv_heads=kv_heads,
@@ -43,11 +45,13 @@ def cases(draw: st.DrawFn) -> AttentionCase:
         head_dim=draw(st.sampled_from([4, 20, 32, 72, 80])),
         block_size=draw(st.sampled_from([1, 8, 16, 256])),
         window=draw(st.sampled_from([0, 0, 1, 7, 150])),
-        softcap=draw(st.sampled_from([0.0, 0.0, 30.0])),
+        softcap=0.0 if reach else draw(st.sampled_from([0.0, 0.0, 30.0])),
         dtype=draw(st.sampled_from(FLOATS)),
         cache_dtype=draw(st.sampled_from(CACHES)),
         seed=draw(st.integers(0, 100)),
         apart=draw(st.sampled_from([0, 40])),
+        sees=draw(st.sampled_from(Sees)),
+        reach=reach,
     )
 
 
@@ -63,7 +67,7 @@ def check(case: AttentionCase) -> None:
     torch.testing.assert_close(ours, reference, rtol=checks.TOLERANCE[case.dtype], atol=HALF_ERROR)
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=70, deadline=None, derandomize=True)
 @given(cases())
 def test_caches_of_every_type_match_the_reference(case: AttentionCase) -> None:
     check(case)
@@ -73,8 +77,18 @@ def test_caches_of_every_type_match_the_reference(case: AttentionCase) -> None:
 def test_what_queries_see_is_known_or_refused(ops: Ops) -> None:
     case = AttentionCase(((0, 5),), head_dim=32)
     inputs = make_inputs(case)
-    with pytest.raises((AssertionError, KeyError), match="both ways"):
-        ops.paged_attention(inputs.q, inputs.kv, replace(inputs.batch, sees="both ways"), 0, case.shape)  # type: ignore[arg-type]
+    with pytest.raises(KeyError, match="a prefix"):
+        ops.paged_attention(inputs.q, inputs.kv, replace(inputs.batch, sees="a prefix"), 0, case.shape)  # type: ignore[arg-type]
+
+
+def test_a_distance_bias_fits_its_layer_or_is_refused() -> None:
+    for table in (torch.zeros(2, 6), torch.zeros(2, 5).double(), torch.zeros(5, 2).T):
+        with pytest.raises(ValueError, match="dense float32"):
+            DistanceBias(table)
+    with pytest.raises(ValueError, match="for 4 heads"):
+        AttentionShape(4, 4, 32, 1.0, bias=DistanceBias(torch.zeros(2, 5)))
+    with pytest.raises(ValueError, match="softcap 30"):
+        AttentionShape(2, 2, 32, 1.0, softcap=30.0, bias=DistanceBias(torch.zeros(2, 5)))
 
 
 @pytest.mark.parametrize("cache_dtype", CACHES)
@@ -166,6 +180,7 @@ def narrow_cases(draw: st.DrawFn) -> AttentionCase:
     sequence = st.tuples(st.sampled_from([0, 1, 15, 31, 95, 127, 128, 190, 300]), st.integers(1, 50))
     single = st.tuples(st.integers(0, 400), st.just(1))
     kv_heads = draw(st.sampled_from([1, 2, 3]))
+    reach = draw(st.sampled_from([0, 0, 0, 9, 200]))
     return AttentionCase(
         sequences=tuple(draw(st.lists(sequence | single, min_size=1, max_size=6))),
         num_kv_heads=kv_heads,
@@ -173,9 +188,11 @@ def narrow_cases(draw: st.DrawFn) -> AttentionCase:
         head_dim=draw(st.sampled_from(NARROW_DIMS)),
         block_size=draw(st.sampled_from([16, 16, 32, 1, 8, 20, 48, 256])),
         window=draw(st.sampled_from([0, 0, 1, 7, 40, 150])),
-        softcap=draw(st.sampled_from([0.0, 0.0, 0.0, 30.0])),
+        softcap=0.0 if reach else draw(st.sampled_from([0.0, 0.0, 0.0, 30.0])),
         dtype=torch.bfloat16,
         seed=draw(st.integers(0, 100)),
+        sees=draw(st.sampled_from(Sees)),
+        reach=reach,
     )
 
 
@@ -265,6 +282,27 @@ def test_bits_do_not_depend_on_the_batch_or_the_chunks(
                 part = only(inputs, index, skip, min(chunk, new - skip))
                 alone = OPS.paged_attention(part.q, part.kv, part.batch, 0, case.shape)
                 assert torch.equal(alone, together[start + skip : start + skip + alone.shape[0]])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cache_dtype"), [*[(torch.float32, cache) for cache in CACHES], (torch.bfloat16, torch.bfloat16)]
+)
+def test_bits_of_queries_that_see_both_ways_do_not_depend_on_the_batch(
+    dtype: torch.dtype, cache_dtype: torch.dtype
+) -> None:
+    """Alone, and of the last queries alone: tiles of keys after a query, and those that none of a few sees, count."""
+    sequences = ((0, 130), (390, 1), (250, 9), (0, 300))
+    for heads, window, reach in (((3, 1), 0, 0), ((2, 2), 90, 40), ((10, 1), 7, 0), ((1, 1), 0, 200)):
+        case = AttentionCase(sequences, *heads, 32, window=window, dtype=dtype, cache_dtype=cache_dtype)
+        case = replace(case, sees=Sees.BOTH_WAYS, reach=reach)
+        inputs = make_inputs(case)
+        together = OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
+        for index, (_, new) in enumerate(sequences):
+            end = int(inputs.batch.query_start[index + 1])
+            for last in {new, new // 2 + 1, 3, 1} if new > 1 else {1}:
+                part = only(inputs, index, new - last)
+                alone = OPS.paged_attention(part.q, part.kv, part.batch, 0, case.shape)
+                assert torch.equal(alone, together[end - last : end])
 
 
 @pytest.mark.parametrize(("dtype", "cache_dtype"), list(itertools.product(FLOATS, CACHES)))

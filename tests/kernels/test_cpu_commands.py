@@ -134,8 +134,8 @@ def test_a_row_without_its_function_fails(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_both_sides_agree_on_how_long_a_command_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "TABLE", read_table(TEXT.replace("COMMAND_WORDS 24", "COMMAND_WORDS 25")))
-    with pytest.raises(TableError, match=f"25, a call has {WORDS}"):
+    monkeypatch.setattr(library, "TABLE", read_table(TEXT.replace("COMMAND_WORDS 27", "COMMAND_WORDS 28")))
+    with pytest.raises(TableError, match=f"28, a call has {WORDS}"):
         CpuLibrary(Calls(1))
 
 
@@ -147,7 +147,7 @@ def test_both_sides_agree_on_how_long_a_command_is(monkeypatch: pytest.MonkeyPat
         ("int64_t rows, width, dtype;", "int64_t rows[2];", r"rows\[2\] is not one word"),
         ("int64_t rows, width, dtype;", "rows;", "'rows' is no field"),
         ("struct add {", "struct scale {", "struct 'scale' has no name, or that of another"),
-        ("COMMAND_WORDS 24", "COMMAND_WORDS 23", "more than 23 words: attention"),
+        ("COMMAND_WORDS 27", "COMMAND_WORDS 26", "more than 26 words: attention"),
         ("COMMAND_WORDS", "COMMANDS", "COMMAND_WORDS is missing"),
         ("F32, BF16", "F32, BF16 = 7", "without numbers"),
     ],

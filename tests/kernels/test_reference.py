@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 
 from cadence.core.errors import ConfigError
 from cadence.device.cpu import CpuDevice
+from cadence.kernels.interface.attention_batch import Sees
 from cadence.kernels.reference.gumbel import gumbel_noise, philox
 from cadence.kernels.select import select_ops
 from tests.helpers.kernel_cases import AttentionCase, make_inputs
@@ -18,10 +20,18 @@ from tests.helpers.kernel_checks import REFERENCE
 pytestmark = pytest.mark.device
 
 
-@pytest.mark.parametrize("window", [0, 6])
-def test_attention_is_dense_attention_read_through_the_block_table(window: int) -> None:
+@pytest.mark.parametrize("sees", Sees)
+@pytest.mark.parametrize(("window", "reach"), [(0, 0), (6, 0), (0, 5), (6, 40)])
+def test_attention_is_dense_attention_read_through_the_block_table(window: int, reach: int, sees: Sees) -> None:
     case = AttentionCase(
-        ((11, 9), (0, 5), (33, 1)), num_heads=6, num_kv_heads=2, head_dim=8, block_size=4, window=window
+        ((11, 9), (0, 5), (33, 1)),
+        num_heads=6,
+        num_kv_heads=2,
+        head_dim=8,
+        block_size=4,
+        window=window,
+        sees=sees,
+        reach=reach,
     )
     inputs = make_inputs(case)
     out = REFERENCE.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
@@ -33,7 +43,13 @@ def test_attention_is_dense_attention_read_through_the_block_table(window: int) 
             for cache in inputs.kv
         )
         pos, key = torch.arange(cached, length)[:, None], torch.arange(length)[None, :]
-        mask = (key <= pos) & ((key > pos - window) if window else True)
+        seen = (key <= pos) | (sees is Sees.BOTH_WAYS)
+        if window:
+            seen = seen & ((key - pos).abs() < window)
+        mask = torch.zeros(6, new, length).masked_fill(~seen, -torch.inf)
+        for q_at, k_at in product(range(new), range(length)) if reach else ():
+            distance = max(min(k_at - (cached + q_at), reach - 1), 1 - reach)
+            mask[:, q_at, k_at] += case.shape.bias.table[:, reach - 1 + distance]
         q = inputs.q[starts[i] : starts[i + 1]].transpose(0, 1)
         dense = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
         torch.testing.assert_close(out[starts[i] : starts[i + 1]], dense.transpose(0, 1), rtol=1e-5, atol=1e-5)

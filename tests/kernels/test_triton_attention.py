@@ -9,7 +9,7 @@ import torch
 
 from tests.helpers.triton_mode import DEVICE, interpret  # isort: skip - before anything that imports triton
 
-from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, Sees
 from cadence.kernels.triton.attention.attention import PagedAttention
 from cadence.kernels.triton.attention.attention_split import choose_single_tile, choose_split_tile
 from cadence.runner.shapes import is_rung, padded_sizes
@@ -52,12 +52,17 @@ SMALL = {
     "soft-cap": AttentionCase(((0, 70), (20, 1)), 1, 1, 20, softcap=5.0),
     "pages larger than tiles": AttentionCase(((70, 1), (0, 70)), 1, 1, 16, block_size=128),
     "half, odd head, two groups": AttentionCase(((30, 1), (0, 70)), 4, 1, 80, 4, dtype=torch.float16, num_groups=2),
+    "both ways": AttentionCase(((30, 1), (0, 50), (20, 3)), 2, 1, 16, sees=Sees.BOTH_WAYS),
+    "both ways, window, bias": AttentionCase(((0, 90),), 2, 1, 16, window=40, sees=Sees.BOTH_WAYS, reach=9),
+    "both ways, split": AttentionCase(((560, 5), (0, 3)), 3, 1, 16, sees=Sees.BOTH_WAYS, reach=300),
+    "both ways, split, window": AttentionCase(((300, 9), (70, 3)), 2, 1, 16, window=5, sees=Sees.BOTH_WAYS),
+    "bias": AttentionCase(((290, 1), (0, 40)), 3, 1, 16, reach=30),
 }
 
 
 # Of those left out, each way through a kernel is among these.
 LEFT_OUT = ("one prefill", "decode, three heads per kv head", "split chunk of a prompt", "split with window")
-LEFT_OUT += ("half, odd head, two groups", "long prefill")
+LEFT_OUT += ("half, odd head, two groups", "long prefill", "both ways, split, window")
 
 
 @pytest.mark.parametrize("name", interpret(SMALL, [name for name in SMALL if name not in LEFT_OUT]))
@@ -71,8 +76,8 @@ def test_attention_matches_the_reference(name: str) -> None:
 def test_what_queries_see_is_known_or_refused() -> None:
     case = SMALL["one prefill"]
     inputs = make_inputs(case, DEVICE)
-    with pytest.raises(AssertionError, match="both ways"):
-        FAST.paged_attention(inputs.q, inputs.kv, replace(inputs.batch, sees="both ways"), 0, case.shape)  # type: ignore[arg-type]
+    with pytest.raises(KeyError, match="a prefix"):
+        FAST.paged_attention(inputs.q, inputs.kv, replace(inputs.batch, sees="a prefix"), 0, case.shape)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 3, 8, 16, 32])
@@ -113,6 +118,23 @@ def test_fixed_bits_do_not_depend_on_the_batch_or_the_chunks(window: int) -> Non
     check_bits(AttentionCase(sequences, 3, 1, 16, window=window), (37, 1), 29)
 
 
+def check_bits_both_ways(case: AttentionCase, last: int) -> None:
+    """Each sequence alone, and its last queries alone, have the bits they have in the batch."""
+    inputs, shape = make_inputs(case, DEVICE), case.shape_on(DEVICE)
+    together = FIXED.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, shape)
+    for index, (_, new) in enumerate(case.sequences):
+        end = int(inputs.batch.query_start[index + 1])
+        for count in {new, last}:
+            part = only(inputs, index, new - count)
+            alone = FIXED.paged_attention(part.q, part.kv, part.batch, 0, shape)
+            assert torch.equal(alone, together[end - count : end])
+
+
+def test_fixed_bits_of_queries_that_see_both_ways() -> None:
+    case = AttentionCase(((0, 70), (5, 9)), 2, 1, 16, window=40, sees=Sees.BOTH_WAYS, reach=9)
+    check_bits_both_ways(case, 7)
+
+
 MIXTURE = ((1700, 1), (33, 1), (0, 1), (0, 300), (500, 77), (3, 1), (1023, 2))
 DECODE = ((1700, 1), (33, 1), (2047, 1))
 FEW = ((1700, 3), (33, 1), (0, 4))
@@ -139,6 +161,26 @@ def test_attention_on_the_gpu(name: str) -> None:
         case = AttentionCase(sequences, heads, kv_heads, dim, block, window, softcap, dtype)
         checks.check_attention(FAST, case, DEVICE)
         checks.check_attention(FIXED, case, DEVICE)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("reach", [0, 60])
+@pytest.mark.parametrize("sees", Sees)
+@pytest.mark.parametrize("name", ["8B", "8B window", "half", "small float", "256", "many heads per group"])
+def test_what_is_seen_and_added_on_the_gpu(name: str, sees: Sees, reach: int) -> None:
+    heads, kv_heads, dim, block, window, _, dtype = SHAPES[name]
+    for sequences in (MIXTURE, DECODE, FEW):
+        case = AttentionCase(sequences, heads, kv_heads, dim, block, window, dtype=dtype, sees=sees, reach=reach)
+        checks.check_attention(FAST, case, DEVICE)
+        checks.check_attention(FIXED, case, DEVICE)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("heads", "dtype"), [((32, 8), torch.bfloat16), ((3, 3), torch.float32)])
+@pytest.mark.parametrize("window", [0, 200])
+def test_fixed_bits_both_ways_on_the_gpu(window: int, heads: tuple[int, int], dtype: torch.dtype) -> None:
+    case = AttentionCase(((0, 900), (0, 33), (64, 140)), *heads, 128, window=window, dtype=dtype, reach=50)
+    check_bits_both_ways(replace(case, sees=Sees.BOTH_WAYS), 29)
 
 
 @pytest.mark.gpu

@@ -9,6 +9,7 @@ import torch
 
 from tests.helpers.triton_mode import DEVICE, interpret, interpret_rows  # isort: skip - before anything that imports triton
 
+from cadence.kernels.interface.attention_batch import Sees
 from cadence.kernels.interface.ops import OWN_SCALES, Rotation
 from cadence.kernels.reference.kv_rows import MOST, pack_rows
 from cadence.kernels.triton.ops import TritonOps
@@ -101,6 +102,9 @@ SMALL = {
     "soft-cap": AttentionCase(((0, 70), (20, 1)), 1, 1, 20, softcap=5.0),
     "pages larger than tiles": AttentionCase(((70, 1), (0, 70)), 1, 1, 16, block_size=128),
     "odd head, two groups": AttentionCase(((30, 1), (0, 40)), 4, 1, 80, 4, dtype=torch.float16, num_groups=2),
+    "both ways": AttentionCase(((130, 1), (0, 40)), 3, 1, 16, sees=Sees.BOTH_WAYS, reach=9),
+    "both ways, few queries": AttentionCase(((160, 7), (0, 3)), 2, 1, 16, sees=Sees.BOTH_WAYS),
+    "both ways, window": AttentionCase(((130, 1), (0, 90)), 2, 1, 16, window=20, sees=Sees.BOTH_WAYS),
 }
 
 
@@ -108,7 +112,7 @@ ATTENTION = [(name, cache_dtype) for name in SMALL for cache_dtype in TYPES]
 ALWAYS = [(name, TYPES[0]) for name in SMALL] + [("split decode", each) for each in TYPES[1:]]
 if DEVICE == "cpu":
     ALWAYS = [(name, TYPES[0]) for name in ("decodes before prompts", "split decode", "window", "soft-cap")]
-    ALWAYS += [("split chunk with window", TYPES[1]), ("split decode", TYPES[2])]
+    ALWAYS += [("split chunk with window", TYPES[1]), ("split decode", TYPES[2]), ("both ways", TYPES[0])]
 
 
 @pytest.mark.parametrize(("name", "cache_dtype"), mostly_wide_rows(ATTENTION, ALWAYS))

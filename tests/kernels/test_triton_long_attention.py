@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything that imports triton
 
-from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, LongRun
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, LongRun, Sees
 from cadence.kernels.interface.ops import Pair
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.kernels.triton.attention.attention import PagedAttention
@@ -58,7 +58,7 @@ def with_long_runs(batch: AttentionBatch, case: AttentionCase, least: int) -> At
 def check(case: AttentionCase, long: LongAttention, least: int) -> None:
     here = make_inputs(case, DEVICE)
     batch = with_long_runs(here.batch, case, least)
-    found = PagedAttention(long=long).run(here.q, here.kv, batch, 0, case.shape)
+    found = PagedAttention(long=long).run(here.q, here.kv, batch, 0, case.shape_on(DEVICE))
     inputs = make_inputs(case)
     assert_close(found, REFERENCE.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape))
 
@@ -90,6 +90,8 @@ def test_pieces_give_what_the_whole_does(name: str) -> None:
         AttentionCase(((5, 26), (0, 60)), 2, 1, 16, 8, window=20),
         AttentionCase(((0, 60),), 2, 1, 16, 8, softcap=5.0),
         AttentionCase(((49, 14),), 2, 1, 16, 8),  # between two units
+        AttentionCase(((0, 60),), 1, 1, 16, 8, reach=9),
+        AttentionCase(((0, 60),), 1, 1, 16, 8, sees=Sees.BOTH_WAYS),
     ],
 )
 def test_what_it_does_not_take_is_left_to_triton(case: AttentionCase) -> None:

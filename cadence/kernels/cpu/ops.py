@@ -19,7 +19,7 @@ from cadence.kernels.cpu.runtime.memory import PackedMemory
 from cadence.kernels.cpu.runtime.row_words import dense_rows, row_words
 from cadence.kernels.cpu.runtime.table import TABLE
 from cadence.kernels.cpu.suffix import CpuSuffixOps
-from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, Sees
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.interface.matrix import Norm
 from cadence.kernels.interface.ops import (
     NO_IDS,
@@ -189,8 +189,8 @@ class CpuOps:
     def paged_attention(
         self, q: torch.Tensor, kv: Pair, batch: AttentionBatch, group: int, shape: AttentionShape
     ) -> torch.Tensor:
-        assert batch.sees is Sees.CAUSAL, batch.sees
         k_cache, v_cache = kv
+        before, after = shape.seen_around(batch.sees)
         table = batch.block_tables[group]
         out = self._calls.empty(q.shape, q.dtype)
         self._c.attention(
@@ -198,8 +198,9 @@ class CpuOps:
             seq_lens=batch.seq_lens, table=table, table_stride=table.stride(0), q_token=q.stride(0),
             q_head=q.stride(1), k_block=k_cache.stride(0), v_block=v_cache.stride(0), num_seqs=batch.num_sequences,
             num_heads=shape.num_heads, num_kv_heads=shape.num_kv_heads, dim=shape.head_dim,
-            block_size=k_cache.shape[2], window=shape.window, dtype=q.dtype, cache_dtype=k_cache.dtype,
-            isa=self.packed.isa_index, scale=shape.scale, softcap=shape.softcap,
+            block_size=k_cache.shape[2], before=before, after=after, dtype=q.dtype, cache_dtype=k_cache.dtype,
+            isa=self.packed.isa_index, scale=shape.scale, softcap=shape.softcap, bias=shape.bias.table,
+            reach=shape.bias.reach,
         )  # fmt: skip
         return out
 

@@ -9,12 +9,17 @@ import torch
 
 LONG = 2048  # queries of one sequence from which on its run is a long one
 LARGE_RUN = 4 * LONG  # as many as are taken together
+EVERY_KEY = 1 << 30  # more than any sequence has
 
 
 class Sees(Enum):
     """Which keys of its sequence a query sees, but for a window. An op refuses what it does not know."""
 
     CAUSAL = "causal"  # those of positions up to its own
+    BOTH_WAYS = "both ways"  # all, those of [0, seq_len)
+
+
+_SEEN_AFTER = {Sees.CAUSAL: 0, Sees.BOTH_WAYS: EVERY_KEY}  # keys after a query's own, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +39,8 @@ class AttentionBatch:
     Sequences of one query come first, so sequence r < num_single has exactly the query r.
 
     The queries of a sequence are its last tokens: query j of sequence r stands at position
-    seq_lens[r] - (query_start[r + 1] - query_start[r]) + j of the cache and sees what `sees` says (and, with a window
-    w, only the last w of those). What rotates a token is not said here.
+    seq_lens[r] - (query_start[r + 1] - query_start[r]) + j of the cache and sees what `sees` says, within the window of
+    the layer. What rotates a token is not said here.
     """
 
     rows: torch.Tensor  # [R] int32, row of each sequence in the block tables
@@ -53,9 +58,37 @@ class AttentionBatch:
         return self.rows.shape[0]
 
 
+@dataclass(frozen=True, slots=True, eq=False)  # equal to itself alone: a shape that has one can be hashed
+class DistanceBias:
+    """What a layer adds to its scaled scores for the distance from query to key: ALiBi, relative position buckets."""
+
+    table: torch.Tensor  # [Hq, 2 * reach - 1] float32, dense: in column reach - 1 + d what a key d after its query gets
+
+    def __post_init__(self) -> None:
+        table = self.table
+        if table.dtype is not torch.float32 or not table.is_contiguous() or (table.shape[1] % 2 == 0 and table.numel()):
+            raise ValueError(f"a distance bias is dense float32 [Hq, 2 * reach - 1], not {table.dtype} {table.shape}")
+
+    @property
+    def reach(self) -> int:
+        """From this distance on, either way, a key gets what one at reach - 1 does; 0 = there is no bias."""
+        return (self.table.shape[1] + 1) // 2
+
+    def of_heads(self, own: range) -> DistanceBias:
+        return DistanceBias(self.table[own.start : own.stop]) if self.reach else self
+
+
+NO_BIAS = DistanceBias(torch.empty(0, 0))
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """What one attention layer is, apart from its weights."""
+    """What one attention layer is, apart from its matrices.
+
+    With a window, a query at position p sees keys k with |p - k| < window, of those that it sees without. That is the
+    `sliding_window` of decoders; both ways it is local_attention // 2 + 1 of ModernBERT, sliding_window // 2 + 1 of
+    Gemma 3.
+    """
 
     num_heads: int
     num_kv_heads: int
@@ -63,3 +96,14 @@ class AttentionShape:
     scale: float
     window: int = 0  # 0 = full attention
     softcap: float = 0.0  # 0 = none; else logits become softcap * tanh(logits / softcap)
+    bias: DistanceBias = NO_BIAS  # added after the scale; not with a softcap
+
+    def __post_init__(self) -> None:
+        if self.bias.reach and (self.softcap or self.bias.table.shape[0] != self.num_heads):
+            shape = list(self.bias.table.shape)
+            raise ValueError(f"a distance bias {shape} for {self.num_heads} heads with softcap {self.softcap}")
+
+    def seen_around(self, sees: Sees) -> tuple[int, int]:
+        """(keys before its own, keys after it) that a query sees, at most."""
+        each_way = min(self.window or EVERY_KEY, EVERY_KEY) - 1
+        return each_way, min(each_way, _SEEN_AFTER[sees])

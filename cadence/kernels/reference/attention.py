@@ -7,8 +7,6 @@ import torch
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, Sees
 from cadence.kernels.reference.kv_rows import QUANTISED, rounded, unpack_rows
 
-_HIDDEN = {Sees.CAUSAL: torch.gt}  # (position of a key, of a query) -> whether the query does not see it
-
 
 def paged_attention(
     q: torch.Tensor,
@@ -50,9 +48,11 @@ def _attend(
     scores = torch.einsum("qhd,hkd->hqk", q, keys) * shape.scale
     if shape.softcap > 0.0:
         scores = shape.softcap * torch.tanh(scores / shape.softcap)
+    before, after = shape.seen_around(sees)
     query_pos = torch.arange(seq_len - num_queries, seq_len, device=q.device)[:, None]
     key_pos = torch.arange(seq_len, device=q.device)[None, :]
-    hidden = _HIDDEN[sees](key_pos, query_pos)
-    if shape.window > 0:
-        hidden |= key_pos <= query_pos - shape.window
+    if reach := shape.bias.reach:
+        distance = (key_pos - query_pos).clamp(1 - reach, reach - 1)
+        scores = scores + shape.bias.table[:, distance + reach - 1]
+    hidden = (key_pos < query_pos - before) | (key_pos > query_pos + after)
     return torch.einsum("hqk,hkd->qhd", torch.softmax(scores.masked_fill(hidden, -torch.inf), dim=-1), values)

@@ -109,7 +109,7 @@ class HeadShare:
             queries = part_of(heads, ranks)
             key = ranks.rank * kv_heads // ranks.size
             keys = range(key, key + 1)
-        own = replace(shape, num_heads=len(queries), num_kv_heads=len(keys))
+        own = replace(shape, num_heads=len(queries), num_kv_heads=len(keys), bias=shape.bias.of_heads(queries))
         return cls(own, (heads, queries), (kv_heads, keys))
 
     @property

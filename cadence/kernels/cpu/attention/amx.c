@@ -97,7 +97,7 @@ typedef struct {
 /* Chunks that are not there have the keys of one that is. */
 static Chunks find_chunks(const Attention *a, const Item *it, int64_t start) {
     Chunks c = {.first = max64(first_key_of(a, it->first_pos) - start, 0),
-                .keys = min64(it->first_pos + it->num_queries - start, KEY_TILE)};
+                .keys = min64(item_end(a, it) - start, KEY_TILE)};
     int64_t low = c.first / CHUNK, block = (start + low * CHUNK) / a->block_size;
     int64_t offset = start + low * CHUNK - block * a->block_size;
     const int32_t *entry = a->table + it->table_row * a->table_stride + block;
@@ -211,6 +211,7 @@ static void straighten(float *row, int64_t dim) {
 /* What the rows of a tile of rows see of a tile of keys. Rows past the item's see what its last one does. */
 typedef struct {
     __m512i begin, count;     /* by row */
+    __m512i pos, bias;        /* by row: of the query, counted from the tile; where its head has the bias of distance 0 */
     int64_t low, high;        /* what some row sees, in whole blocks */
     int64_t all_from, all_to; /* what every row sees */
 } Seen;
@@ -221,20 +222,31 @@ INLINE __m512i divided(__m512i i, int64_t group) {
     return _mm512_cvttps_epi32(_mm512_div_ps(middle, _mm512_set1_ps((float)group)));
 }
 
+/* By row: where its head has the bias of distance 0. */
+INLINE __m512i bias_places(const Attention *a, const Plan *p, const Item *it, __m512i row, __m512i query) {
+    __m512i first = _mm512_mullo_epi32(query, _mm512_set1_epi32((int32_t)p->group));
+    __m512i head = _mm512_add_epi32(_mm512_sub_epi32(row, first), _mm512_set1_epi32((int32_t)(it->kv_head * p->group)));
+    return _mm512_add_epi32(_mm512_mullo_epi32(head, _mm512_set1_epi32((int32_t)(2 * a->reach - 1))),
+                            _mm512_set1_epi32((int32_t)a->reach - 1));
+}
+
 static Seen find_seen(const Attention *a, const Plan *p, const Item *it, int64_t start, int64_t m) {
     const __m512i numbers = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i none = _mm512_setzero_si512(), last = _mm512_set1_epi32((int32_t)it->num_rows - 1);
-    int64_t window = a->window ? min64(a->window, 1 << 30) : 1 << 30; /* no position is as large */
     __m512i row = _mm512_min_epi32(_mm512_add_epi32(numbers, _mm512_set1_epi32((int32_t)m)), last);
-    __m512i stop = _mm512_add_epi32(divided(row, p->group), _mm512_set1_epi32((int32_t)(it->first_pos + 1 - start)));
-    __m512i end = _mm512_max_epi32(_mm512_min_epi32(stop, _mm512_set1_epi32(KEY_TILE)), none);
-    __m512i begin = _mm512_sub_epi32(stop, _mm512_set1_epi32((int32_t)window));
+    __m512i most = _mm512_set1_epi32((int32_t)min64(it->num_keys - start, KEY_TILE));
+    __m512i query = divided(row, p->group);
+    __m512i pos = _mm512_add_epi32(query, _mm512_set1_epi32((int32_t)(it->first_pos - start)));
+    __m512i end = _mm512_add_epi32(pos, _mm512_set1_epi32((int32_t)a->after + 1));
+    end = _mm512_max_epi32(_mm512_min_epi32(end, most), none);
+    __m512i begin = _mm512_sub_epi32(pos, _mm512_set1_epi32((int32_t)a->before));
     begin = _mm512_min_epi32(_mm512_max_epi32(begin, none), end);
     int32_t begins[AMX_ROWS], ends[AMX_ROWS]; /* neither decreases */
     _mm512_storeu_si512(begins, begin);
     _mm512_storeu_si512(ends, end);
     int64_t low = begins[0] / WEIGHED * WEIGHED, high = round_up(ends[AMX_ROWS - 1], WEIGHED);
-    return (Seen){begin, _mm512_sub_epi32(end, begin), low, high, begins[AMX_ROWS - 1], ends[0]};
+    return (Seen){begin, _mm512_sub_epi32(end, begin), pos, bias_places(a, p, it, row, query), low, high,
+                  begins[AMX_ROWS - 1], ends[0]};
 }
 
 /* scores [SCORED][16 rows] of four chunks of keys. */
@@ -260,6 +272,18 @@ static void score_group(const uint16_t *q, const char *const *key, int64_t dim, 
 static void soft_cap(const Attention *a, float *scores, const Seen *seen) {
     for (int64_t i = seen->low * AMX_ROWS; i < seen->high * AMX_ROWS; i += VL)
         storef(scores + i, splat(a->softcap * LOG2_E) * tanhv(loadf(scores + i) * splat(a->scale / a->softcap)));
+}
+
+/* Scales scores, and adds what each row's head has for the distances of keys. */
+static void add_bias(const Attention *a, float *scores, const Seen *seen) {
+    const __m512i most = _mm512_set1_epi32((int32_t)a->reach - 1), least = _mm512_set1_epi32(1 - (int32_t)a->reach);
+    for (int64_t n = seen->low; n < seen->high; n++) {
+        __m512i distance = _mm512_sub_epi32(_mm512_set1_epi32((int32_t)n), seen->pos);
+        distance = _mm512_max_epi32(_mm512_min_epi32(distance, most), least);
+        __m512 bias = _mm512_i32gather_ps(_mm512_add_epi32(seen->bias, distance), a->bias, 4);
+        __m512 score = _mm512_loadu_ps(scores + n * AMX_ROWS);
+        _mm512_storeu_ps(scores + n * AMX_ROWS, _mm512_fmadd_ps(score, _mm512_set1_ps(a->scale), bias));
+    }
 }
 
 static void mask_keys(float *scores, const Seen *seen, int64_t low, int64_t high) {
@@ -383,8 +407,9 @@ static void see_nothing(const Plan *p, int64_t m, const State *to) {
 /* Scores, made below one another, as Softmax wants them. */
 static Softmax begin_softmax(const Attention *a, float *scores, const Seen *seen, float *max) {
     if (a->softcap > 0.0f) soft_cap(a, scores, seen);
+    if (a->bias) add_bias(a, scores, seen);
     mask_scores(scores, seen);
-    Softmax x = {.unit = _mm512_set1_ps(a->softcap > 0.0f ? 1.0f : a->scale * LOG2_E)};
+    Softmax x = {.unit = _mm512_set1_ps(a->softcap > 0.0f ? 1.0f : a->bias ? LOG2_E : a->scale * LOG2_E)};
     __m512 most = _mm512_mul_ps(largest_scores(scores, seen), x.unit);
     most = _mm512_max_ps(most, _mm512_set1_ps(NOTHING));
     _mm512_storeu_ps(max, most);

@@ -1,4 +1,5 @@
-/* Attention over a paged cache: ragged queries, grouped heads, causal, window, soft-cap; softmax in float32.
+/* Attention over a paged cache: ragged queries, grouped heads, causal or both ways, window, soft-cap, bias by distance;
+ * softmax in float32.
  * Over caches of float16 some of it may be done in float16: half.c; over those of bf16 with products of bf16:
  * amx.c.
  *
@@ -88,7 +89,8 @@ static Item find_item(const Attention *a, const Plan *p, int64_t index) {
     Item it = {.kv_head = inside / runs, .table_row = a->rows[low], .first_token = begin + skip};
     it.num_queries = min64(p->run, count - skip);
     it.num_rows = it.num_queries * p->group;
-    it.first_pos = a->seq_lens[low] - count + skip;
+    it.num_keys = a->seq_lens[low];
+    it.first_pos = it.num_keys - count + skip;
     return it;
 }
 
@@ -127,12 +129,12 @@ static void store_rows(const Attention *a, const Plan *p, const Item *it, const 
 }
 
 static int64_t tile_begin(const Attention *a, const Item *it) { return first_key_of(a, it->first_pos) / KEY_TILE; }
-static int64_t tile_end(const Item *it) { return (it->first_pos + it->num_queries - 1) / KEY_TILE + 1; }
+static int64_t tile_end(const Attention *a, const Item *it) { return (item_end(a, it) - 1) / KEY_TILE + 1; }
 
 /* What follows a tile of an item: its next one, or the first of the item that follows. */
 static Ahead after_tile(const Attention *a, const Plan *p, const Item *it, int64_t tile, int64_t next_item) {
     if (!p->amx) return (Ahead){.start = 0};
-    if (tile + 1 < tile_end(it)) return (Ahead){*it, (tile + 1) * KEY_TILE};
+    if (tile + 1 < tile_end(a, it)) return (Ahead){*it, (tile + 1) * KEY_TILE};
     if (next_item < 0 || next_item >= p->num_runs * a->num_kv_heads) return (Ahead){.start = 0};
     Item next = find_item(a, p, next_item);
     return (Ahead){next, tile_begin(a, &next) * KEY_TILE};
@@ -170,7 +172,7 @@ static void attend_items(void *work, int64_t begin, int64_t end, int64_t thread)
         int64_t place = p->num_runs * a->num_kv_heads - 1 - index;
         Item it = find_item(a, p, place);
         load_queries(a, p, &it, &s);
-        for (int64_t tile = tile_begin(a, &it); tile < tile_end(&it); tile++) {
+        for (int64_t tile = tile_begin(a, &it); tile < tile_end(a, &it); tile++) {
             s.ahead = after_tile(a, p, &it, tile, place - 1);
             attend(a, p, &it, tile, &s);
             if (tile > tile_begin(a, &it)) {
@@ -193,7 +195,7 @@ static void attend_parts(void *work, int64_t begin, int64_t end, int64_t thread)
     for (int64_t index = begin; index < end; index++) {
         Item it = find_item(w->a, w->p, index / w->p->max_tiles);
         int64_t tile = index % w->p->max_tiles;
-        if (tile < tile_begin(w->a, &it) || tile >= tile_end(&it)) continue;
+        if (tile < tile_begin(w->a, &it) || tile >= tile_end(w->a, &it)) continue;
         load_queries(w->a, w->p, &it, &s);
         s.part = state_at(w->parts + index * state_floats(w->p), w->p);
         s.ahead = after_tile(w->a, w->p, &it, tile, index / w->p->max_tiles + 1);
@@ -210,7 +212,7 @@ static void merge_parts(void *work, int64_t begin, int64_t end, int64_t thread) 
         Item it = find_item(w->a, w->p, index);
         float *parts = w->parts + index * w->p->max_tiles * size;
         State total = state_at(parts + tile_begin(w->a, &it) * size, w->p);
-        for (int64_t tile = tile_begin(w->a, &it) + 1; tile < tile_end(&it); tile++) {
+        for (int64_t tile = tile_begin(w->a, &it) + 1; tile < tile_end(w->a, &it); tile++) {
             State part = state_at(parts + tile * size, w->p);
             merge(&total, &part, w->p, it.num_rows);
         }
@@ -245,7 +247,7 @@ EXPORT void call_attention(const void *words) {
     const Attention *a = words;
     const Isa *isa = &isas[a->isa];
     Plan p = {.first_run = malloc((size_t)(a->num_seqs + 1) * 8)};
-    if (isa->half && a->cache_dtype == F16 && !(a->softcap > 0.0f)) p.half = half_arithmetic();
+    if (isa->half && a->cache_dtype == F16 && !(a->softcap > 0.0f) && !a->bias) p.half = half_arithmetic();
     if (isa->tiles && fits_amx(a)) p.amx = amx_arithmetic();
     plan(a, &p);
     int64_t items = p.num_runs * a->num_kv_heads, parts = items * p.max_tiles;

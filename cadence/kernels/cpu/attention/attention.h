@@ -30,6 +30,7 @@ typedef struct {
 
 typedef struct {
     int64_t kv_head, table_row, first_token, num_rows, first_pos, num_queries;
+    int64_t num_keys; /* of the sequence */
 } Item;
 
 /* The tile of keys that a thread will probably attend to next. */
@@ -85,7 +86,16 @@ typedef struct {
     Ahead ahead;
 } Scratch;
 
-INLINE int64_t first_key_of(const Attention *a, int64_t pos) { return a->window ? max64(pos + 1 - a->window, 0) : 0; }
+/* A query at position pos sees the keys [first_key_of, end_of_keys); neither decreases with pos. */
+INLINE int64_t first_key_of(const Attention *a, int64_t pos) { return max64(pos - a->before, 0); }
+INLINE int64_t end_of_keys(const Attention *a, const Item *it, int64_t pos) {
+    return min64(pos + 1 + a->after, it->num_keys);
+}
+
+/* One past the last key that some query of the item sees. */
+INLINE int64_t item_end(const Attention *a, const Item *it) {
+    return end_of_keys(a, it, it->first_pos + it->num_queries - 1);
+}
 
 /* Where row m's query or result lies: its token and its head. */
 INLINE int64_t token_of(const Plan *p, const Item *it, int64_t m) { return it->first_token + m / p->group; }

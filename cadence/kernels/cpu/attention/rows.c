@@ -92,7 +92,7 @@ static void find_ranges(const Attention *a, const Plan *p, const Item *it, int64
         int64_t first = it->first_pos + m / p->group;
         int64_t last = it->first_pos + (min64(m + ROW_TILE, it->num_rows) - 1) / p->group;
         int64_t low = max64(first_key_of(a, first) - start, 0) / KEY_STEP * KEY_STEP;
-        int64_t high = min64(round_up(max64(last + 1 - start, 0), KEY_STEP), KEY_TILE);
+        int64_t high = min64(round_up(max64(end_of_keys(a, it, last) - start, 0), KEY_STEP), KEY_TILE);
         s->low[m / ROW_TILE] = (int32_t)min64(low, high);
         s->high[m / ROW_TILE] = (int32_t)high;
     }
@@ -129,7 +129,23 @@ static void score_half_tile(const Attention *a, const Plan *p, const Item *it, c
 static Span find_span(const Attention *a, const Plan *p, const Item *it, int64_t start, const Scratch *s, int64_t m) {
     int64_t low = s->low[m / ROW_TILE], high = s->high[m / ROW_TILE], pos = it->first_pos + m / p->group;
     int64_t begin = min64(max64(first_key_of(a, pos) - start, low), high);
-    return (Span){low, high, begin, max64(min64(pos + 1 - start, high), low)};
+    return (Span){low, high, begin, max64(min64(end_of_keys(a, it, pos) - start, high), low)};
+}
+
+/* Entries of the distances [first, first + VL), those beyond `most` either way as that one's. */
+INLINE vf biases_from(const float *middle, int64_t first, int64_t most) {
+    float ends[VL];
+    if (first >= -most && first + VL - 1 <= most) return loadf(middle + first);
+    for (int64_t j = 0; j < VL; j++) ends[j] = middle[max64(min64(first + j, most), -most)];
+    return loadf(ends);
+}
+
+/* Adds to the scores [low, high) of a row what its head has for their keys' distances from the query; `distance` is that
+ * of the tile's first key. */
+static void add_bias(const Attention *a, int64_t head, int64_t distance, int64_t low, int64_t high, float *row) {
+    const float *middle = a->bias + head * (2 * a->reach - 1) + a->reach - 1;
+    for (int64_t i = low; i < high; i += VL)
+        storef(row + i, madd_by(loadf(row + i), biases_from(middle, distance + i, a->reach - 1), LOG2_E));
 }
 
 #define STEP_VECTORS (KEY_STEP / VL)
@@ -183,6 +199,7 @@ static void soften_tile(const Attention *a, const Plan *p, const Item *it, int64
             soften_half_row(a, p, t, span, s, m);
             continue;
         }
+        if (a->bias) add_bias(a, head_of(p, it, m), start - it->first_pos - m / p->group, span.low, span.high, row);
         soften_row(a, row, span, s->part.max + m, s->part.sum + m);
         if (a->cache_dtype == I8)
             for (int64_t i = span.low; i < span.high; i += VL)
@@ -230,7 +247,7 @@ static void weigh_half_tile(const Attention *a, const Plan *p, const Item *it, c
 }
 
 void attend_tile(const Attention *a, const Plan *p, const Item *it, int64_t start, Scratch *s) {
-    Tile t = {.keys = min64(it->first_pos + it->num_queries - start, KEY_TILE)};
+    Tile t = {.keys = min64(item_end(a, it) - start, KEY_TILE)};
     find_rows(a, it, start, &t);
     if (p->half)
         make_half_ready(a, p, s, &t);

@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#define COMMAND_WORDS 24 /* at most */
+#define COMMAND_WORDS 27 /* at most */
 
 typedef float Float __attribute__((aligned(8)));
 typedef void Area; /* memory of several processes */
@@ -96,8 +96,11 @@ struct attention {
     const void *q;
     const char *k_cache, *v_cache;
     const int32_t *rows, *query_start, *seq_lens, *table;
+    const float *bias;     /* [num_heads, 2 * reach - 1], or NULL */
+    int64_t reach;         /* as in DistanceBias of interface/attention_batch.py */
+    int64_t before, after; /* keys around its own that a query sees, at most */
     int64_t table_stride, q_token, q_head, k_block, v_block; /* as in write_kv */
-    int64_t num_seqs, num_heads, num_kv_heads, dim, block_size, window;
+    int64_t num_seqs, num_heads, num_kv_heads, dim, block_size;
     int64_t dtype, cache_dtype;
     int64_t isa; /* index into isas */
     Float scale, softcap;

@@ -42,7 +42,6 @@ class PagedAttention:
         shape: AttentionShape,
     ) -> torch.Tensor:
         """q [T, Hq, D], kv = caches [num_blocks, Hk, block_size, D], or of eight bits -> [T, Hq, D]."""
-        assert batch.sees is Sees.CAUSAL, batch.sees
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         single, num_seqs = batch.num_single, batch.num_sequences
         if self._deterministic:
@@ -76,7 +75,7 @@ class PagedAttention:
     ) -> None:
         """Sequences from the first with several queries on: what is left of long ones, and all of those between."""
         tile, sequence, query = choose_prefill_tile(shape, q), batch.num_single, batch.num_single
-        for run in batch.long_runs:
+        for run in batch.long_runs if batch.sees is Sees.CAUSAL else ():
             begin, end = self._long.span(run, kv, shape)
             if begin == end:
                 continue

@@ -13,6 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from cadence.kernels.triton.attention.attention_tile import is_seen, load_bias
 from cadence.kernels.triton.common.private import is_interpreted
 
 _LEAST_SCALE = tl.constexpr((127 - 64) << 23)  # 2^-64 as bits: smaller ones do not lower exponents further
@@ -101,14 +102,6 @@ def _is_stored(key, pos, key_end, WINDOW: tl.constexpr):
 
 
 @triton.jit
-def _is_seen(key, pos, key_end, WINDOW: tl.constexpr):
-    seen = (key < key_end) & (key <= pos)
-    if WINDOW > 0:
-        seen = seen & (key > pos - WINDOW)
-    return seen
-
-
-@triton.jit
 def _units(inverse, scale, softcap, SOFTCAP: tl.constexpr):
     """-> (what products of entries are to be multiplied by, per row; with SOFTCAP, what its result is, after that).
     Weights are powers of two."""
@@ -143,9 +136,10 @@ def _by_row(values, TURNED):
 @triton.jit
 def fold_bytes(
     acc, total, top, q, inverse, pos, key_begin, key_end,
-    k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
+    k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
     DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr,
-    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr, TURNED: tl.constexpr,
+    WINDOW: tl.constexpr, BOTH: tl.constexpr, SOFTCAP: tl.constexpr, REACH: tl.constexpr,
+    MASKED: tl.constexpr, PRECISION: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
     """As `fold_keys`: acc, q [rows, DIM_PAD]; q, inverse by `even_queries`. TURNED, for few rows: keys on the left, acc
     and q [DIM_PAD, rows]."""
@@ -170,9 +164,12 @@ def fold_bytes(
         score = score * _by_row(row_unit, TURNED) * _by_key(k_scale, TURNED)
         if SOFTCAP:
             score = (2.0 * tl.sigmoid(score) - 1.0) * unit  # tanh
+        if REACH > 0:
+            bias = load_bias(_by_row(bias_line, TURNED), _by_key(key, TURNED), _by_row(pos, TURNED), REACH)
+            score += bias * 1.4426950408889634
         score += _by_key(exponent, TURNED)
         if MASKED:
-            seen = _is_seen(_by_key(key, TURNED), _by_row(pos, TURNED), key_end, WINDOW)
+            seen = is_seen(_by_key(key, TURNED), _by_row(pos, TURNED), key_end, WINDOW, BOTH)
             score = tl.where(seen, score, float("-inf"))
         new_top = tl.maximum(top, tl.max(score, AXIS))
         shrink = tl.exp2(top - new_top)

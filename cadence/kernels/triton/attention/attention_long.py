@@ -128,7 +128,8 @@ class LongAttention:
     def span(self, run: LongRun, kv: Pair, shape: AttentionShape) -> tuple[int, int]:
         """Which of a run's queries it takes: from the first to one past the last; none: equal."""
         sizes, end = self._sizes, run.before + run.count
-        if end < sizes.least or shape.window or shape.softcap or not self._attend.suits(kv[0], shape):
+        special = shape.window or shape.softcap or shape.bias.reach
+        if end < sizes.least or special or not self._attend.suits(kv[0], shape):
             return 0, 0
         first = -(-run.before // sizes.unit) * sizes.unit
         last = end // sizes.unit * sizes.unit

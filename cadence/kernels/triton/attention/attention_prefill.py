@@ -17,7 +17,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention.attention_bytes import even_queries, fold_bytes
-from cadence.kernels.triton.attention.attention_tile import fold_keys
+from cadence.kernels.triton.attention.attention_tile import bias_lines, fold_keys
 from cadence.kernels.triton.common.launch import quick
 
 
@@ -44,12 +44,13 @@ def _find_sequence(start_ptr, block, num_seqs, num_before, BLOCK_Q: tl.constexpr
 @quick
 @triton.jit(do_not_specialize=["rows_ptr", "start_ptr", "lens_ptr", "num_seqs", "num_before", "num_blocks"])
 def _attend(
-    out_ptr, q_ptr, k_ptr, v_ptr, rows_ptr, start_ptr, lens_ptr, table_ptr,
+    out_ptr, q_ptr, k_ptr, v_ptr, rows_ptr, start_ptr, lens_ptr, table_ptr, bias_ptr,
     scale, softcap, num_seqs, num_before, num_blocks,
     table_stride, q_token, q_head, k_block, v_block,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_PAD: tl.constexpr, BLOCK_Q: tl.constexpr,
     DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr,
-    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    WINDOW: tl.constexpr, BOTH: tl.constexpr, SOFTCAP: tl.constexpr, REACH: tl.constexpr,
+    PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     # Late blocks see the most keys: they start first.
     kv_head = tl.program_id(0) % KV_HEADS
@@ -78,16 +79,23 @@ def _attend(
 
     low = seq_len - count + first  # position of the first query
     high = seq_len - count + tl.minimum(first + BLOCK_Q, count)  # one past the last query's
+    seen_end, full_end = high, low + 1  # what some query sees ends there, what all of them see here, or a tile before
+    if BOTH:
+        seen_end, full_end = seq_len, seq_len
+        if WINDOW > 0:
+            seen_end = tl.minimum(high - 1 + WINDOW, seq_len)
+            full_end = tl.minimum(low + WINDOW, seq_len)
     pos = seq_len - count + query
     acc = tl.zeros([ROWS, DIM_PAD], tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     top = tl.full([ROWS], -1e30, tl.float32)  # finite: differences of maxima are never NaN
     seen_begin = 0
     full_begin = 0
-    full_end = (low + 1) // KEYS * KEYS
+    full_end = full_end // KEYS * KEYS
+    bias_line = bias_lines(bias_ptr, head, HEADS, REACH)
     if WINDOW > 0:
         seen_begin = tl.maximum(low - WINDOW + 1, 0) // KEYS * KEYS
-        full_begin = tl.minimum((tl.maximum(high - WINDOW, 0) + KEYS - 1) // KEYS * KEYS, high)
+        full_begin = tl.minimum((tl.maximum(high - WINDOW, 0) + KEYS - 1) // KEYS * KEYS, seen_end)
         full_end = tl.maximum(full_begin, full_end)
     if k_ptr.dtype.element_ty.primitive_bitwidth == 8:
         HALF: tl.constexpr = tl.float32 if q_ptr.dtype.element_ty == tl.float32 else tl.float16
@@ -95,35 +103,35 @@ def _attend(
         if WINDOW > 0:
             acc, total, top = fold_bytes(
                 acc, total, top, even, inverse, pos, seen_begin, full_begin,
-                k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-                DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, True, PRECISION, False,
+                k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
+                DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, BOTH, SOFTCAP, REACH, True, PRECISION, False,
             )  # fmt: skip
         acc, total, top = fold_bytes(
             acc, total, top, even, inverse, pos, full_begin, full_end,
-            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, False, PRECISION, False,
+            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, BOTH, SOFTCAP, REACH, False, PRECISION, False,
         )  # fmt: skip
         acc, total, top = fold_bytes(
-            acc, total, top, even, inverse, pos, full_end, high,
-            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, True, PRECISION, False,
+            acc, total, top, even, inverse, pos, full_end, seen_end,
+            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, BOTH, SOFTCAP, REACH, True, PRECISION, False,
         )  # fmt: skip
     else:
         if WINDOW > 0:
             acc, total, top = fold_keys(
                 acc, total, top, q, pos, seen_begin, full_begin,
-                k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-                DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, SOFTCAP, True, PRECISION,
+                k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
+                DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, BOTH, SOFTCAP, REACH, True, PRECISION,
             )  # fmt: skip
         acc, total, top = fold_keys(
             acc, total, top, q, pos, full_begin, full_end,
-            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-            DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, SOFTCAP, False, PRECISION,
+            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, BOTH, SOFTCAP, REACH, False, PRECISION,
         )  # fmt: skip
         acc, total, top = fold_keys(
-            acc, total, top, q, pos, full_end, high,
-            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-            DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, SOFTCAP, True, PRECISION,
+            acc, total, top, q, pos, full_end, seen_end,
+            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, BOTH, SOFTCAP, REACH, True, PRECISION,
         )  # fmt: skip
 
     if PDL:
@@ -182,14 +190,14 @@ def attend_prefill(
     block_q = max(tile.rows // group_pad, 1)
     num_seqs, first = span.end - span.first, span.first
     num_blocks = span.num_queries // block_q + num_seqs
-    table, (k, v) = batch.block_tables[group], kv
+    table, bias, (k, v) = batch.block_tables[group], shape.bias, kv
     _attend[(num_blocks * shape.num_kv_heads,)](
         out, q, k, v, batch.rows[first:], batch.query_start[first:], batch.seq_lens[first:], table,
-        shape.scale, shape.softcap, num_seqs, span.query, num_blocks,
+        bias.table if bias.reach else q, shape.scale, shape.softcap, num_seqs, span.query, num_blocks,
         table.stride(0), q.stride(0), q.stride(1), k.stride(0), v.stride(0),
         HEADS=heads, KV_HEADS=shape.num_kv_heads, GROUP=per_kv, GROUP_PAD=group_pad, BLOCK_Q=block_q,
         DIM=dim, DIM_PAD=max(triton.next_power_of_2(dim), 16), BLOCK_SIZE=k.shape[2], KEYS=tile.keys,
-        WINDOW=shape.window, SOFTCAP=shape.softcap > 0.0,
+        WINDOW=shape.window, BOTH=shape.seen_around(batch.sees)[1] > 0, SOFTCAP=shape.softcap > 0.0, REACH=bias.reach,
         PRECISION="tf32x3" if q.dtype is torch.float32 else "tf32", PDL=pdl,
         num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,
     )  # fmt: skip

@@ -18,7 +18,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention.attention_bytes import even_queries, fold_bytes
-from cadence.kernels.triton.attention.attention_tile import fold_keys
+from cadence.kernels.triton.attention.attention_tile import bias_lines, fold_keys
 from cadence.kernels.triton.common.launch import quick
 from cadence.kernels.triton.common.private import num_processors
 
@@ -70,11 +70,11 @@ def _merge(
 @triton.jit(do_not_specialize=["start_ptr", "rows_ptr", "lens_ptr"])
 def _attend(
     out_ptr, part_ptr, level_ptr, arrived_ptr, q_ptr, k_ptr, v_ptr, rows_ptr, start_ptr, lens_ptr, table_ptr,
-    scale, softcap, table_stride, q_token, q_head, k_block, v_block,
+    bias_ptr, scale, softcap, table_stride, q_token, q_head, k_block, v_block,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_PAD: tl.constexpr,
     QUERIES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-    KEYS: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SPLITS: tl.constexpr, PRECISION: tl.constexpr,
-    SINGLE: tl.constexpr, WHOLE: tl.constexpr, PDL: tl.constexpr,
+    KEYS: tl.constexpr, WINDOW: tl.constexpr, BOTH: tl.constexpr, SOFTCAP: tl.constexpr, REACH: tl.constexpr,
+    SPLITS: tl.constexpr, PRECISION: tl.constexpr, SINGLE: tl.constexpr, WHOLE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     BYTES: tl.constexpr = k_ptr.dtype.element_ty.primitive_bitwidth == 8
     kv_head = tl.program_id(0)
@@ -114,6 +114,7 @@ def _attend(
     key_end = tl.minimum(key_begin + share, seq_len)
 
     pos = seq_len - count + query
+    bias_line = bias_lines(bias_ptr, head, HEADS, REACH)
     total = tl.zeros([ROWS], tl.float32)
     top = tl.full([ROWS], -1e30, tl.float32)  # finite: differences of maxima are never NaN
     if BYTES:
@@ -122,26 +123,27 @@ def _attend(
         turned = tl.zeros([DIM_PAD, ROWS], tl.float32)
         full = key_begin  # keys before it are seen by every query, in whole tiles
         if WINDOW == 0:
-            full = tl.maximum(tl.minimum(key_end, seq_len - count + 1) // KEYS * KEYS, key_begin)
+            seen_by_all = seq_len if BOTH else seq_len - count + 1
+            full = tl.maximum(tl.minimum(key_end, seen_by_all) // KEYS * KEYS, key_begin)
             turned, total, top = fold_bytes(
                 turned, total, top, even.T, inverse, pos, key_begin, full,
-                k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-                DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, False, PRECISION, True,
+                k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
+                DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, BOTH, SOFTCAP, REACH, False, PRECISION, True,
             )  # fmt: skip
         turned, total, top = fold_bytes(
             turned, total, top, even.T, inverse, pos, full, key_end,
-            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, True, PRECISION, True,
+            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, BOTH, SOFTCAP, REACH, True, PRECISION, True,
         )  # fmt: skip
         acc = turned.T
     else:
         acc, total, top = fold_keys(
             tl.zeros([ROWS, DIM_PAD], tl.float32), total, top, q, pos, key_begin, key_end,
-            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-            DIM, DIM_PAD, BLOCK_SIZE, KEYS, 1, WINDOW, SOFTCAP, True, PRECISION,
+            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, 1, WINDOW, BOTH, SOFTCAP, REACH, True, PRECISION,
         )  # fmt: skip
 
-    # A row may have seen no key of this share: it lies behind its window, or holds the keys of later queries only.
+    # A row may have seen no key of this share: it lies outside its window, or holds the keys of later queries only.
     some = tl.where(total > 0.0, total, 1.0)
     result = acc / some[:, None]
     if parts == 1:
@@ -238,14 +240,16 @@ def attend_split(
     starts = batch.query_start[sequences.start :]
     num_seqs, splits = rows.shape[0], tile.splits
     parts, levels = _parts(out, num_seqs * shape.num_kv_heads * splits * queries * group_pad if splits > 1 else 0)
-    table, (k, v) = batch.block_tables[group], kv
+    table, bias, (k, v) = batch.block_tables[group], shape.bias, kv
     _attend[(shape.num_kv_heads, num_seqs, splits)](
         out, parts, levels, counters, q, k, v, rows, starts, lens, table,
-        shape.scale, shape.softcap, table.stride(0), q.stride(0), q.stride(1), k.stride(0), v.stride(0),
+        bias.table if bias.reach else q, shape.scale, shape.softcap,
+        table.stride(0), q.stride(0), q.stride(1), k.stride(0), v.stride(0),
         HEADS=heads, KV_HEADS=shape.num_kv_heads, GROUP=per_kv, GROUP_PAD=group_pad,
         QUERIES=queries, ROWS=max(queries * group_pad, 8 if k.element_size() == 1 else 16),
         DIM=dim, DIM_PAD=max(triton.next_power_of_2(dim), 16),
-        BLOCK_SIZE=k.shape[2], KEYS=tile.keys, WINDOW=shape.window, SOFTCAP=shape.softcap > 0.0, SPLITS=splits,
+        BLOCK_SIZE=k.shape[2], KEYS=tile.keys, WINDOW=shape.window, BOTH=shape.seen_around(batch.sees)[1] > 0,
+        SOFTCAP=shape.softcap > 0.0, REACH=bias.reach, SPLITS=splits,
         PRECISION="tf32x3" if q.dtype is torch.float32 else "tf32", SINGLE=sequences.start == 0 and max_queries == 1,
         WHOLE=max(tile.whole, tile.keys), PDL=pdl, num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,
     )  # fmt: skip

@@ -1,4 +1,5 @@
-"""What both attention kernels do with a tile of keys: fetch it by the block table, fold it into a running softmax."""
+"""What both attention kernels do with a tile of keys: fetch it by the block table, fold it into a running softmax; and
+what queries see of it, and add to its scores, whatever the cache."""
 
 # ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
@@ -8,15 +9,46 @@ import triton.language as tl
 
 
 @triton.jit
+def is_seen(key, pos, key_end, WINDOW: tl.constexpr, BOTH: tl.constexpr):
+    """Whether queries at `pos` see keys below key_end: those up to their own or, with BOTH, all; within the window."""
+    seen = key < key_end
+    if not BOTH:
+        seen = seen & (key <= pos)
+    if WINDOW > 0:
+        seen = seen & (key > pos - WINDOW)
+        if BOTH:
+            seen = seen & (key < pos + WINDOW)
+    return seen
+
+
+@triton.jit
+def bias_lines(bias_ptr, head, HEADS: tl.constexpr, REACH: tl.constexpr):
+    """Where heads have what they add at distance 0, in a table [HEADS, 2 * REACH - 1]; heads that are none, as the last
+    has. Without REACH there is no table: anything, of the shape of `head`."""
+    if REACH > 0:
+        return bias_ptr + tl.minimum(head, HEADS - 1) * (2 * REACH - 1) + (REACH - 1)
+    else:
+        return head
+
+
+@triton.jit
+def load_bias(line, key, pos, REACH: tl.constexpr):
+    """line: by `bias_lines`; all three of shapes that go together -> what is added to scaled scores."""
+    return tl.load(line + tl.minimum(tl.maximum(key - pos, 1 - REACH), REACH - 1))
+
+
+@triton.jit
 def fold_keys(
     acc, total, top, q, pos, key_begin, key_end,
-    k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-    DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr,
-    RUN: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+    k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
+    DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr, RUN: tl.constexpr,
+    WINDOW: tl.constexpr, BOTH: tl.constexpr, SOFTCAP: tl.constexpr, REACH: tl.constexpr,
+    MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Takes keys [key_begin, key_end) into (acc, total, top): sums [rows, DIM_PAD], sums of weights and maxima [rows].
 
-    Row i of q stands at position pos[i]. key_begin is a multiple of KEYS; KEYS and BLOCK_SIZE are powers of two.
+    Row i of q stands at position pos[i]; bias_line by `bias_lines`. key_begin is a multiple of KEYS; KEYS and
+    BLOCK_SIZE are powers of two.
     Without MASKED, every row sees every key and the keys are whole tiles; the arithmetic on a tile is the same either
     way, so a result does not depend on which tiles went without masks.
 
@@ -27,6 +59,8 @@ def fold_keys(
     unit = scale * 1.4426950408889634  # weights are powers of two
     if SOFTCAP:
         unit = softcap * 1.4426950408889634
+    if REACH > 0:
+        unit = 1.4426950408889634
     lead = tl.arange(0, KEYS // RUN) * RUN  # where in the tile each run starts
     step = tl.arange(0, RUN)
     dim = tl.arange(0, DIM_PAD)
@@ -68,12 +102,11 @@ def fold_keys(
         score = tl.dot(q, k.T, input_precision=PRECISION)
         if SOFTCAP:
             score = 2.0 * tl.sigmoid(score * (2.0 * scale / softcap)) - 1.0  # tanh
+        key = (tile + tl.arange(0, KEYS))[None, :]
+        if REACH > 0:
+            score = score * scale + load_bias(bias_line[:, None], key, pos[:, None], REACH)
         if MASKED:
-            key = tile + tl.arange(0, KEYS)
-            seen = (key[None, :] < key_end) & (key[None, :] <= pos[:, None])
-            if WINDOW > 0:
-                seen = seen & (key[None, :] > pos[:, None] - WINDOW)
-            score = tl.where(seen, score, float("-inf"))
+            score = tl.where(is_seen(key, pos[:, None], key_end, WINDOW, BOTH), score, float("-inf"))
         new_top = tl.maximum(top, tl.max(score, 1) * unit)
         shrink = tl.exp2(top - new_top)
         weight = tl.exp2(score * unit - new_top[:, None])
