@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +132,15 @@ def test_quantised_scores_are_near(tmp_path: Path) -> None:
     for found, wanted in zip(values(tmp_path, PoolingParams(**RAW), quantization="int8"), logits(model), strict=True):
         error = np.abs(found - wanted.numpy()).max()
         assert 0 < error < 0.2 * wanted.abs().max()
+
+
+def test_a_gemma_that_sees_both_ways_embeds(tmp_path: Path) -> None:
+    """As EmbeddingGemma: the window is one on either side."""
+    model = make_headed("gemma3", tmp_path, "AutoModel", use_bidirectional_attention=True, sliding_window=9)
+    assert json.loads((tmp_path / "config.json").read_text())["sliding_window"] == 16
+    with torch.inference_mode():
+        wanted = [model(torch.tensor([prompt])).last_hidden_state[0].mean(0) for prompt in PROMPTS]
+    found = values(tmp_path, enable_chunked_prefill=False, enable_prefix_caching=False)
+    close(found, [each / each.norm() for each in wanted])
+    with pytest.raises(ConfigError, match="generates no text"):
+        values(tmp_path, runner="generate")
