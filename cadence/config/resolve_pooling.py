@@ -34,8 +34,9 @@ _ACTIVATIONS = {"Identity": NONE, "Sigmoid": SIGMOID, "Softmax": SOFTMAX}  # of 
 def served_as(hf: HFConfig, args: EngineArgs) -> HFConfig:
     """With the head that it is built with; ConfigError where it cannot be what was asked."""
     asked = asked_runner(args.runner, args.convert, args.task or PoolerOptions.read(args.pooler_config).task)
-    head = hf.head
-    if hf.head is ModelHead.LOGITS and (asked.runner == "pooling" or (asked.runner == "auto" and hf.sentence.found)):
+    both_ways, head = bool(hf.get("use_bidirectional_attention")), hf.head
+    embeds = both_ways or asked.runner == "pooling" or (asked.runner == "auto" and hf.sentence.found)
+    if hf.head is ModelHead.LOGITS and embeds:
         head = ModelHead.NONE
     if asked.convert in _CONVERTED:
         head = _converted(hf, asked)

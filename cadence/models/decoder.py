@@ -7,7 +7,7 @@ norm that follows it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
@@ -114,7 +114,9 @@ class DecoderLM(MappedModule):
             self.layers[-1].attn.narrows = True
 
     def kv_layers(self) -> list[LayerKV]:
-        return [layer.attn.kv for layer in self._own()]
+        """Both ways a window is not one that slides: a prompt keeps all its keys until it is computed, in one step."""
+        found = [layer.attn.kv for layer in self._own()]
+        return found if self.sees is Sees.CAUSAL else [replace(kv, window=0) for kv in found]
 
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         x, residual = self.entry.enter(inputs, ctx)

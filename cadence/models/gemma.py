@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cadence.core.errors import ConfigError
 from cadence.models.decoder import DecoderParts, SandwichLayer
 from cadence.models.dims import Dims, decoder_parts
 from cadence.models.interface.build import BuildContext, ConfigView
@@ -35,9 +34,6 @@ def gemma_norm(build: BuildContext, size: int, eps: float) -> RMSNorm:
 def gemma_decoder(
     hf: ConfigView, build: BuildContext, dims: Dims, attention: Callable[[int], Attention]
 ) -> DecoderParts:
-    if hf.get("use_bidirectional_attention"):
-        raise ConfigError("a bidirectional Gemma is no causal model", field="use_bidirectional_attention")
-
     def norm() -> RMSNorm:
         return gemma_norm(build, dims.hidden, dims.eps)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cadence.core.errors import ConfigError
 from cadence.models.decoder import DecoderLM
 from cadence.models.dims import layer_windows, read_dims
 from cadence.models.gemma import GEMMA_RULES, gemma_decoder
@@ -28,6 +29,8 @@ class Gemma2ForCausalLM(DecoderLM):
 
     def __init__(self, hf: ConfigView, build: BuildContext) -> None:
         hf = WithDefaults(hf, _DEFAULTS)
+        if hf.get("use_bidirectional_attention"):
+            raise ConfigError("a Gemma 2 that sees both ways is not known", field="use_bidirectional_attention")
         dims = read_dims(hf)
         rotary = Rotary(build, read_rope(hf, dims.head_dim))
         in_turn = ["full_attention" if index % 2 else "sliding_attention" for index in range(dims.layers)]

@@ -1,10 +1,12 @@
-"""Gemma 3, text: normalised queries and keys, five windowed layers to each full one, a rotary base for each kind."""
+"""Gemma 3, text: normalised queries and keys, five windowed layers to each full one, a rotary base for each kind.
+EmbeddingGemma is one whose tokens see each other both ways."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from cadence.core.errors import ConfigError
+from cadence.kernels.interface.attention_batch import Sees
 from cadence.models.decoder import DecoderLM, DecoderParts
 from cadence.models.dims import layer_windows, read_dims
 from cadence.models.gemma import GEMMA_RULES, gemma_decoder, gemma_norm
@@ -46,7 +48,8 @@ class Gemma3ForCausalLM(DecoderLM):
         hf = WithDefaults(hf, _DEFAULTS)
         dims = read_dims(hf)
         types = hf.get("layer_types") or _pattern(dims.layers, hf["sliding_window_pattern"])
-        windows = layer_windows(build, hf["sliding_window"], types)
+        both_ways = bool(hf.get("use_bidirectional_attention"))
+        windows = layer_windows(build, hf["sliding_window"] // 2 + 1 if both_ways else hf["sliding_window"], types)
         rotaries = {
             "full_attention": Rotary(build, read_rope(hf, dims.head_dim, "full_attention", theta=1_000_000.0)),
             "sliding_attention": Rotary(build, _local_rope(hf, dims.head_dim)),
@@ -60,6 +63,7 @@ class Gemma3ForCausalLM(DecoderLM):
             return Attention(build, index, spec, rotaries[types[index]], norms)
 
         super().__init__(gemma_decoder(hf, build, dims, attention))
+        self.sees = Sees.BOTH_WAYS if both_ways else Sees.CAUSAL
 
 
 class Gemma3ForConditionalGeneration(DecoderLM):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 import torch
 
 from cadence.core.errors import CadenceError, ConfigError
+from cadence.core.lora_request import LoRARequest
 from cadence.core.pooling_params import PoolingParams
 from cadence.entrypoints.llm import LLM
+from tests.helpers.adapters import make_adapter
 from tests.helpers.oracle import load_oracle
 from tests.helpers.tiny_models import MAX_LEN, make_tiny
 from tests.helpers.tiny_scorers import make_headed, make_reward
@@ -102,3 +105,42 @@ def test_a_generator_is_converted(tmp_path: Path) -> None:
         values(directory, convert="classify")
     with pytest.raises(ConfigError, match="returned_token_ids"):
         values(directory, convert="reward")
+
+
+def test_an_adapter_changes_the_scores_of_its_request(tmp_path: Path) -> None:
+    model = make_headed("llama", tmp_path, "AutoModelForSequenceClassification", num_labels=3)
+    modules = ["q_proj", "v_proj", "down_proj"]
+    adapted = make_adapter(tmp_path / "causal", tmp_path / "adapter", r=4, target_modules=modules).base_model.model
+    request = LoRARequest("one", 1, str(tmp_path / "adapter"))
+    options: dict[str, Any] = {"max_model_len": MAX_LEN, "dtype": "float32", "enable_lora": True, "max_lora_rank": 4}
+    with LLM(str(tmp_path), **options) as llm:
+        found = llm.encode([*AS_IDS, *AS_IDS], lora_request=[request] * 3 + [None] * 3, use_tqdm=False)
+    base = adapted.model
+    state = {name.removeprefix("base_layer."): value for name, value in model.model.state_dict().items()}
+    names = {name: name.replace(".base_layer", "") for name in base.state_dict() if "lora_" not in name}
+    base.load_state_dict({name: state[there] for name, there in names.items()}, strict=False)
+    with torch.inference_mode():
+        hidden = [base(torch.tensor([prompt])).last_hidden_state[0, -1] for prompt in PROMPTS]
+        wanted = [torch.softmax(model.score(each), -1) for each in hidden]
+    plain = [torch.softmax(each, -1) for each in logits(model)]
+    assert not any(torch.allclose(one, other, atol=1e-3) for one, other in zip(wanted, plain, strict=True))
+    close([output.outputs.data for output in found], [*wanted, *plain])
+
+
+def test_quantised_scores_are_near(tmp_path: Path) -> None:
+    model = make_headed("qwen2", tmp_path, "AutoModelForSequenceClassification", num_labels=3)
+    for found, wanted in zip(values(tmp_path, PoolingParams(**RAW), quantization="int8"), logits(model), strict=True):
+        error = np.abs(found - wanted.numpy()).max()
+        assert 0 < error < 0.2 * wanted.abs().max()
+
+
+def test_a_gemma_that_sees_both_ways_embeds(tmp_path: Path) -> None:
+    """As EmbeddingGemma: the window is one on either side."""
+    model = make_headed("gemma3", tmp_path, "AutoModel", use_bidirectional_attention=True, sliding_window=9)
+    assert json.loads((tmp_path / "config.json").read_text())["sliding_window"] == 16
+    with torch.inference_mode():
+        wanted = [model(torch.tensor([prompt])).last_hidden_state[0].mean(0) for prompt in PROMPTS]
+    found = values(tmp_path, enable_chunked_prefill=False, enable_prefix_caching=False)
+    close(found, [each / each.norm() for each in wanted])
+    with pytest.raises(ConfigError, match="generates no text"):
+        values(tmp_path, runner="generate")

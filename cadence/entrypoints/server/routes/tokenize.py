@@ -43,7 +43,8 @@ class TokenizeRequest(RequestBody):
     def check(self) -> None:
         """What types alone do not say."""
         if (self.prompt is None) == (self.messages is None):
-            raise InvalidRequestError("give either prompt or messages", "prompt")
+            sent = "messages" if self.model_fields_set & {"prompt", "messages"} == {"messages"} else "prompt"
+            raise InvalidRequestError("give either prompt or messages", sent)
         for number, message in enumerate(self.messages or ()):
             check_message(message, f"messages[{number}]")
         if (
