@@ -1,9 +1,8 @@
 """The process of a server with several API processes: it owns the address, the engines and stored responses, and makes,
 watches and ends the processes that serve.
 
-Connections are accepted here and dealt out in turn. With one listening socket that all inherit, whoever wakes first
-takes all that wait; with SO_REUSEPORT those that wait for a dead process are lost, and a second server could take the
-port.
+Connections are accepted here and dealt out in turn. With one listening socket that all inherit, the first to wake takes
+all that wait; with SO_REUSEPORT those that wait for a dead process are lost, and a second server could take the port.
 """
 
 from __future__ import annotations
