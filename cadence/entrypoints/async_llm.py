@@ -149,10 +149,9 @@ class AsyncLLM:
             request_id, prompt, params, priority=priority, cap_logprobs=cap_logprobs, lora_request=lora_request
         )
         stream = OutputStream(params.output_kind)
-        engine = processed.engine
-        whole = entry_of(processed.request, engine)  # raises, before n completions are made of what cannot be sent
+        whole = entry_of(processed.request, processed.engine)  # raises, before n completions are made of it
         children = fan_out(processed.request)
-        entries = [whole] if len(children) == 1 else [entry_of(child, engine) for child in children]
+        entries = [whole] if len(children) == 1 else [entry_of(child, processed.engine) for child in children]
         await self._pause.wait_over()
         self._check_alive()
         if request_id in self._streams:
