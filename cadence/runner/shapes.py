@@ -180,6 +180,8 @@ class PaddedShapes:
         exact = shape_of(layout, until, depth)
         if layout.catch_up:
             return exact
+        if until is Until.TOKENS and exact.is_decode and not layout.is_even:
+            return exact  # a decode that draws ends with its tokens: one token of a prompt, beside rows with drafts
         if exact.is_decode and layout.is_even:
             return self._decode(layout, most_forwards, until is Until.TOKENS, exact.depth)
         small = exact.num_tokens <= PROMPT_SIZES[-1] and exact.num_rows <= PROMPT_ROWS >= exact.num_lines

@@ -10,6 +10,7 @@ How far a forward goes by itself (`until_of`), in which shape (`Shapes`), and by
 | decodes that want more   | LOGITS | LOGITS, recorded                  | sampled after it       | `choose`           |
 | prompts that want more   | LOGITS | LOGITS; short: HIDDEN, recorded   | sampled after it       | `choose`           |
 | decodes that only draw   | TOKENS | TOKENS, recorded; or bursts of it | drawn in it            | `_drawn`           |
+|   uneven, padded shapes  |        | TOKENS                            | drawn in it            | `_drawn`           |
 | prompts that only draw   | TOKENS | TOKENS                            | drawn in it            | `_draw_computed`   |
 |   short ones             |        | HIDDEN, recorded                  | logits, drawn after it | `_draw_computed`   |
 

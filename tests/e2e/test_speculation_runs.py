@@ -197,6 +197,22 @@ def test_a_stream_adds_up(twins: Twins, answer: list[int], kind: RequestOutputKi
     assert last.finished and last.outputs[0].finish_reason == "length"
 
 
+def test_a_prompt_of_one_token_beside_a_row_with_drafts(directory: Path) -> None:
+    """A forward in which every token has a line, and rows have different numbers of them, where shapes are padded."""
+    texts, found = Texts(VOCAB), {}
+    prompts = {"first": PROMPT, "second": [77]}
+    with opened(directory) as plain, opened(directory, texts, "padded", speculative_config=TOLD) as drafting:
+        expected = {name: run(plain, [(prompt, made())])[0] for name, prompt in prompts.items()}
+        texts.tell(texts_of(list(expected.values())), 1.0)
+        drafting.add_request("first", PROMPT, made())
+        for _ in range(3):
+            assert not drafting.step()
+        drafting.add_request("second", prompts["second"], made())
+        while drafting.has_unfinished_requests():
+            found.update((output.request_id, said(output)) for output in drafting.step())
+    assert found == {name: said(output) for name, output in expected.items()}
+
+
 @pytest.mark.parametrize("graphs", ["", "padded"])
 @pytest.mark.parametrize("steps", [1, 4])
 def test_drafts_stay_within_the_models_length(directory: Path, graphs: str, steps: int) -> None:
