@@ -130,7 +130,7 @@ def test_an_adapter_changes_the_scores_of_its_request(tmp_path: Path) -> None:
 def test_quantised_scores_are_near(tmp_path: Path) -> None:
     model = make_headed("qwen2", tmp_path, "AutoModelForSequenceClassification", num_labels=3)
     for found, wanted in zip(values(tmp_path, PoolingParams(**RAW), quantization="int8"), logits(model), strict=True):
-        error = np.abs(found - wanted.numpy()).max()
+        error = np.abs(np.asarray(found) - wanted.numpy()).max()
         assert 0 < error < 0.2 * wanted.abs().max()
 
 
