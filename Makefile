@@ -49,7 +49,9 @@ browser:
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \
 	  || { apt-get -q update && apt-get -qy install chromium chromium-driver; }
 
-test: lint types unit
+# mypy computes on one core: the tests use the others meanwhile.
+test: lint
+	@$(MAKE) --no-print-directory -j2 types unit
 
 lint: venv
 	$(BIN)/ruff check cadence tests

@@ -56,7 +56,7 @@ def load_chain(*args: Any) -> DecoderLM:
 
 
 def said(prompt: list[int], out: int, vocab_size: int) -> list[int]:
-    """What the model says behind a prompt."""
+    """What the model says after a prompt."""
     tokens = [prompt[-1]]
     for _ in range(out):
         tokens.append(next_token(tokens[-1], vocab_size))

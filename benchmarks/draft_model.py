@@ -31,7 +31,7 @@ PEER = Path(__file__).parent / "peers" / "pair_llama_cpp.py"
 
 
 def rate(llm: LLM, prompt: list[int], out: int) -> tuple[float, Any]:
-    """Tokens a second behind the first, with the prompt in the cache."""
+    """Tokens a second after the first, with the prompt in the cache."""
 
     def timed(count: int) -> tuple[float, Any]:
         params = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True)

@@ -180,7 +180,7 @@ def fused_ways(rows: int) -> dict[str, float]:
 
 
 def measure_fused(rows_list: list[int]) -> None:
-    """Activations in eight bits, by a norm or gate that rounds what it makes, and by a kernel behind it."""
+    """Activations in eight bits, by a norm or gate that rounds what it makes, and by a kernel after it."""
     for rows in rows_list:
         print(json.dumps({"rows": rows, "kind": "fp8 activations", **fused_ways(rows)}), flush=True)
 

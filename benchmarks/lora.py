@@ -49,7 +49,7 @@ BLOCK = 16
 
 @dataclass
 class Bench:
-    """A model on the CPU, and a batch of one token per row behind `context` others."""
+    """A model on the CPU, and a batch of one token per row after `context` others."""
 
     asked: argparse.Namespace
 

@@ -24,7 +24,8 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.device.cpu import CpuDevice
 from cadence.engine.build import resolved_config
 from cadence.executor.worker import wire
-from cadence.executor.worker.worker import Worker, WorkerConfig
+from cadence.executor.worker.worker import Worker
+from cadence.executor.worker.worker_config import WorkerConfig
 
 ROWS = (1, 32, 256)
 PROMPT = 512

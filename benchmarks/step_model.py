@@ -42,7 +42,7 @@ class StepModel:
     context: float  # of a token that a decoding row attends to
 
     def seconds(self, plan: StepPlan) -> float:
-        """Forwards behind the first have the rows that sample, which decode; what they read is that of the first."""
+        """Forwards after the first have the rows that sample, which decode; what they read is that of the first."""
         first = float(np.dot(features(plan), (self.step, self.token, self.context)))
         sampling_np = plan.num_samples_np > 0
         keys = float((plan.num_computed_np[sampling_np] + plan.num_tokens_np[sampling_np]).sum())

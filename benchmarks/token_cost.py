@@ -54,7 +54,7 @@ class QuietServer(ServerProcess):
 
 
 class Crowd:
-    """Processes with `streams` in all, which wait for each other before and behind a round."""
+    """Processes with `streams` in all, which wait for each other before and after a round."""
 
     def __init__(self, url: str, asked: argparse.Namespace) -> None:
         context = multiprocessing.get_context("spawn")

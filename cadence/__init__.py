@@ -14,6 +14,8 @@ from cadence.config.version import __version__
 if TYPE_CHECKING:
     from cadence.core.lora_request import LoRARequest
     from cadence.core.outputs import CompletionOutput, Logprob, RequestOutput
+    from cadence.core.pooled_outputs import PoolingRequestOutput
+    from cadence.core.pooling_params import PoolingParams
     from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
     from cadence.engine.llm_engine import LLMEngine
     from cadence.engine.text.prompts import PromptType, TextPrompt, TokensPrompt
@@ -34,6 +36,8 @@ _HOMES = {
     "SamplingParams": "cadence.core.sampling_params",
     "BeamSearchParams": "cadence.core.sampling_params",
     "RequestOutputKind": "cadence.core.sampling_params",
+    "PoolingParams": "cadence.core.pooling_params",
+    "PoolingRequestOutput": "cadence.core.pooled_outputs",
     "LoRARequest": "cadence.core.lora_request",
     "RequestOutput": "cadence.core.outputs",
     "CompletionOutput": "cadence.core.outputs",
@@ -54,6 +58,8 @@ __all__ = [
     "LLMEngine",
     "LoRARequest",
     "Logprob",
+    "PoolingParams",
+    "PoolingRequestOutput",
     "PromptType",
     "RequestOutput",
     "RequestOutputKind",

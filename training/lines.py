@@ -15,8 +15,8 @@ _OPEN = 64  # lines that are looked at for room
 
 @dataclass(frozen=True)
 class Lines:
-    ids: torch.Tensor  # [N, L] int64; 0 behind the last text
-    texts: torch.Tensor  # [N, L] int64: which text of all; -1 behind the last one
+    ids: torch.Tensor  # [N, L] int64; 0 after the last text
+    texts: torch.Tensor  # [N, L] int64: which text of all; -1 after the last one
     positions: torch.Tensor  # [N, L] int64: of a token in its text
     answer: torch.Tensor  # [N, L] bool
 

@@ -23,7 +23,7 @@ class Texts:
 
     ids: np.ndarray  # [tokens] int32
     answer: np.ndarray  # [tokens] bool: written by the model, not part of the prompt
-    ends: np.ndarray  # [texts] int64: behind the last token of each
+    ends: np.ndarray  # [texts] int64: after the last token of each
     temperatures: np.ndarray  # [texts] float32
     seeds: np.ndarray  # [texts] int64
 
@@ -40,7 +40,7 @@ class Texts:
         )
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """(first token, behind the last) of each text."""
+        """(first token, after the last) of each text."""
         return zip([0, *self.ends[:-1].tolist()], self.ends.tolist(), strict=True)
 
     def save(self, path: Path) -> None:

@@ -60,7 +60,7 @@ class Trainer:
 
     def _of_target(self, lines: Lines) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         """(streams, (where drafts are made, as indices into [N * L]; the target's probabilities and likeliest tokens
-        of the position behind each of them))"""
+        of the position after each of them))"""
         streams, hidden = self.target.states(lines, self.head.aux_layers)
         where = lines.drafted(0).flatten().nonzero()[:, 0]
         shares, best = self.target.predictions(hidden.flatten(0, 1)[where + 1], self.head.ids)

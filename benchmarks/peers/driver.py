@@ -69,7 +69,7 @@ def _measure(run: Run, case: str, repetitions: int) -> dict[str, Any]:
 
 
 def _decode_rate(run: Run, case: str, taken: float) -> float:
-    """Tokens per second behind the first ones, of a run that took so many seconds."""
+    """Tokens per second after the first ones, of a run that took so many seconds."""
     work = requests(case, 100)
     first, _ = _timed(run, [Request(request.prompt, 1) for request in work])
     return sum(request.num_output - 1 for request in work) / (taken - first)
@@ -137,7 +137,7 @@ def _ticks_of(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat behind the name; empty once the process is gone."""
+    """The fields of /proc/PID/stat after the name; empty once the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:

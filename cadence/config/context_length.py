@@ -15,8 +15,17 @@ def model_context_length(hf: HFConfig) -> int:
     lengths = [value for key in LENGTHS if (value := hf.get(key)) is not None]
     if not lengths:
         raise ConfigError(f"{hf.source}: none of {', '.join(LENGTHS)} says how long a context may be", LENGTHS[0])
-    length = _stretched(min(lengths), hf)
+    length = _stretched(min(lengths) - _unused_positions(hf), hf)
     return min(length, hf.sentence.max_length or length)
+
+
+def _unused_positions(hf: HFConfig) -> int:
+    """Of a table whose positions begin after that of padding, and count among them."""
+    name = hf.architecture.removeprefix("XLM")
+    if name.startswith("MPNet"):
+        return 2
+    padding = hf.get("pad_token_id")
+    return (1 if padding is None else padding) + 1 if name.startswith(("Roberta", "Camembert")) else 0
 
 
 def _stretched(length: int, hf: HFConfig) -> int:

@@ -53,6 +53,16 @@ class PoolingConfig:
             raise InvalidRequestError(f"this model cannot {task}: {can}", "task")
         return self._embedding(params, task) if task in ("embed", "token_embed") else self._scores(params, task)
 
+    def prompt(self, name: str | None) -> str:
+        """The text that goes before others: the prompt of this name, or the default."""
+        if name is None:
+            return self.default_prompt
+        known = dict(self.prompts)
+        if name not in known:
+            has = f"it has {', '.join(known)}" if known else "its files have none"
+            raise InvalidRequestError(f"this model has no prompt {name!r}: {has}", "prompt_name")
+        return known[name]
+
     def _embedding(self, params: PoolingParams, task: str) -> PoolingSpec:
         asked = params.use_activation if params.normalize is None else params.normalize
         return PoolingSpec(

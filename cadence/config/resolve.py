@@ -7,6 +7,7 @@ import logging
 import math
 
 from cadence.config.args import EngineArgs
+from cadence.config.both_ways import both_ways
 from cadence.config.caps import Caps
 from cadence.config.context_length import model_context_length
 from cadence.config.dtypes import kv_dtype, model_dtype, multiplies_halves
@@ -128,6 +129,9 @@ def resolve(
         raise ConfigError(
             f"speculative_config: {hf.architecture} is served without generating text", "speculative_config"
         )
+    cache = _cache(args, caps, inputs.cpu_kv_bytes, cache_dtype)
+    if pooling.sees_both_ways:
+        scheduler, cache = both_ways(args, scheduler, cache, model.max_model_len)
     if caps.kind == "cuda":
         check_devices(args, caps.count)
     return EngineConfig(
@@ -145,7 +149,7 @@ def resolve(
             read_partition(args),
             args.enable_expert_parallel,
         ),
-        cache=_cache(args, caps, inputs.cpu_kv_bytes, cache_dtype),
+        cache=cache,
         scheduler=scheduler,
         device=device,
         speculative=speculative,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 MOST_LAYERS = 1024  # more than any model has
 MOST_EXPERTS = 1024  # of a layer
 
-# Names as Hugging Face has them -> the module of `cadence.models` they are in.
-ARCHITECTURES = {
+# Names as Hugging Face has them -> the module of `cadence.models` they are in, and their class if it has another name.
+_DECODERS = {
     "GPT2LMHeadModel": "gpt2",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
@@ -25,6 +25,41 @@ ARCHITECTURES = {
     "Qwen3MoeForCausalLM": "qwen3_moe",
     "SmolLM3ForCausalLM": "smollm3",
 }
+
+# Tokens see each other both ways, and no text is generated. One that was trained to fill in words is used without that.
+ENCODERS = {
+    "BertForMaskedLM": "encoders.bert:BertModel",
+    "BertForSequenceClassification": "encoders.bert",
+    "BertForTokenClassification": "encoders.bert",
+    "BertModel": "encoders.bert",
+    "CamembertForMaskedLM": "encoders.roberta:RobertaModel",
+    "CamembertForSequenceClassification": "encoders.roberta:RobertaForSequenceClassification",
+    "CamembertForTokenClassification": "encoders.roberta:RobertaForTokenClassification",
+    "CamembertModel": "encoders.roberta:RobertaModel",
+    "DistilBertForMaskedLM": "encoders.distilbert:DistilBertModel",
+    "DistilBertForSequenceClassification": "encoders.distilbert",
+    "DistilBertForTokenClassification": "encoders.distilbert",
+    "DistilBertModel": "encoders.distilbert",
+    "MPNetForMaskedLM": "encoders.mpnet:MPNetModel",
+    "MPNetForSequenceClassification": "encoders.mpnet",
+    "MPNetForTokenClassification": "encoders.mpnet",
+    "MPNetModel": "encoders.mpnet",
+    "ModernBertForMaskedLM": "encoders.modernbert:ModernBertModel",
+    "ModernBertForSequenceClassification": "encoders.modernbert",
+    "ModernBertForTokenClassification": "encoders.modernbert",
+    "ModernBertModel": "encoders.modernbert",
+    "NomicBertModel": "encoders.nomic",
+    "RobertaForMaskedLM": "encoders.roberta:RobertaModel",
+    "RobertaForSequenceClassification": "encoders.roberta",
+    "RobertaForTokenClassification": "encoders.roberta",
+    "RobertaModel": "encoders.roberta",
+    "XLMRobertaForMaskedLM": "encoders.roberta:RobertaModel",
+    "XLMRobertaForSequenceClassification": "encoders.roberta:RobertaForSequenceClassification",
+    "XLMRobertaForTokenClassification": "encoders.roberta:RobertaForTokenClassification",
+    "XLMRobertaModel": "encoders.roberta:RobertaModel",
+}
+
+ARCHITECTURES = {**_DECODERS, **ENCODERS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +79,7 @@ _GPT = ("GPT2LMHeadModel", "OPTForCausalLM")
 UNSUPPORTED = (  # the first that fits counts
     Family(r"(jamba|bamba|mamba|falcon_?mamba|falconh1|zamba|rwkv|nemotronh|plamo2|lfm2)", "state-space layers", ()),
     Family(r"(t5|mt5|umt5|bart|mbart|whisper|pegasus|marian|m2m)", "an encoder beside the decoder", ()),
-    Family(r"(\w*bert|roberta|electra|modernbert|nomic|jina)", "an encoder, which generates no text", ()),
+    Family(r"(\w*bert|roberta|electra|xlm|mpnet|nomic|jina)", "an encoder of another form", ("BertModel",)),
     Family(r"qwen\d*(_?\d)?_?(vl|audio|omni)", "Qwen with images or sound", _QWEN),
     Family(r"(qwen\d*_?moe|qwen3_?next|qwen3_?5)", "Qwen with experts or other attention", _QWEN),
     Family(r"(qwen|qwq|marco)", "another generation of Qwen", _QWEN),

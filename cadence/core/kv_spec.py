@@ -8,6 +8,8 @@ What a layer keeps has parts (keys, and values), a tensor each. The bytes of a b
 apart for first parts, second parts and so on. A slot is as large as the first part that needed it, and shared by the
 groups: each puts one part there, or several small ones side by side. So groups of other kinds, windows and shapes draw
 blocks from one pool and waste little of them.
+
+Layers whose keys serve one forward alone, those of an encoder, have one place together.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ class LayerKV:
     num_kv_heads: int
     head_dim: int
     window: int = 0  # tokens a query sees, itself included; 0 = all
+    passing: bool = False  # keys serve the forward that makes them: such layers use the same bytes, one after another
 
     @property
     def kind(self) -> str:
@@ -84,6 +87,8 @@ class KVLayout:
             for group in self.groups
         ]
         layers = [self.layers[layer] for layer in own]
+        if all(layer.passing for layer in layers):
+            return _one_place(layers, self.block_size, self.dtype)
         plan = _pack(groups, [layer.part_bytes(self.block_size, self.dtype) for layer in layers])
         return plan.layout(layers, self.block_size, self.dtype)
 
@@ -96,6 +101,8 @@ class KVLayout:
 def plan_layout(layers: Sequence[LayerKV], block_size: int, dtype: str) -> KVLayout:
     """Layers all alike: groups of as many as the rarest kind has, of one slot each. Else groups of whatever number
     makes the fewest bytes of a long text, full attention first: its blocks are never given back."""
+    if all(layer.passing for layer in layers):
+        return _one_place(layers, block_size, dtype)
     by_kind: _ByKind = {}
     for index, layer in enumerate(layers):
         by_kind.setdefault((layer.window, layer.kind), []).append(index)
@@ -105,6 +112,14 @@ def plan_layout(layers: Sequence[LayerKV], block_size: int, dtype: str) -> KVLay
     few = [plan for plan in plans if len(plan.groups) <= _MOST_GROUPS] or plans[-1:]
     best = few[0] if alike else min(few, key=_Plan.cost)
     return best.layout(layers, block_size, dtype)
+
+
+def _one_place(layers: Sequence[LayerKV], block_size: int, dtype: str) -> KVLayout:
+    """Of layers that pass: a block has room for the largest of them."""
+    slots = [max(sizes) for sizes in zip(*(layer.part_bytes(block_size, dtype) for layer in layers), strict=True)]
+    place = KVPlace(group=0, parts=tuple((slot, 0) for slot in range(len(slots))))
+    group = KVGroup(FULL, 0, tuple(range(len(layers))))
+    return _Plan((group,), (place,) * len(layers), tuple(slots)).layout(layers, block_size, dtype)
 
 
 @dataclass(frozen=True, slots=True)

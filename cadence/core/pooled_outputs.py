@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from cadence.core.errors import AdapterError, BusyError, CadenceError, EngineDeadError
+from cadence.core.failure import FailureCode
 from cadence.core.outputs import RequestOutput
 
 
 @dataclass(slots=True)
 class PoolingOutput:
-    data: npt.NDArray[np.float32]  # [entries], or [tokens, entries]
+    data: Any  # [entries], or [tokens, entries], float32: a tensor from `LLM`, else a numpy array
 
 
 @dataclass(slots=True)
 class EmbeddingOutput:
     embedding: list[float]
+
+    @classmethod
+    def from_base(cls, output: PoolingOutput) -> Self:
+        return cls(_vector(output))
 
     @property
     def hidden_size(self) -> int:
@@ -29,6 +34,10 @@ class EmbeddingOutput:
 class ClassificationOutput:
     probs: list[float]
 
+    @classmethod
+    def from_base(cls, output: PoolingOutput) -> Self:
+        return cls(_vector(output))
+
     @property
     def num_classes(self) -> int:
         return len(self.probs)
@@ -37,6 +46,11 @@ class ClassificationOutput:
 @dataclass(slots=True)
 class ScoringOutput:
     score: float
+
+    @classmethod
+    def from_base(cls, output: PoolingOutput) -> Self:
+        """Of a model with one label."""
+        return cls(_vector(output)[0])
 
 
 V = TypeVar("V", PoolingOutput, EmbeddingOutput, ClassificationOutput, ScoringOutput)
@@ -51,14 +65,34 @@ class PoolingRequestOutput(Generic[V]):
     num_cached_tokens: int = 0
 
 
-EmbeddingRequestOutput = PoolingRequestOutput[EmbeddingOutput]
-ClassificationRequestOutput = PoolingRequestOutput[ClassificationOutput]
-ScoringRequestOutput = PoolingRequestOutput[ScoringOutput]
+class EmbeddingRequestOutput(PoolingRequestOutput[EmbeddingOutput]):
+    __slots__ = ()
+
+    @classmethod
+    def from_base(cls, output: PoolingRequestOutput[PoolingOutput]) -> Self:
+        return cls(outputs=EmbeddingOutput.from_base(output.outputs), **_shared(output))
+
+
+class ClassificationRequestOutput(PoolingRequestOutput[ClassificationOutput]):
+    __slots__ = ()
+
+    @classmethod
+    def from_base(cls, output: PoolingRequestOutput[PoolingOutput]) -> Self:
+        return cls(outputs=ClassificationOutput.from_base(output.outputs), **_shared(output))
+
+
+class ScoringRequestOutput(PoolingRequestOutput[ScoringOutput]):
+    __slots__ = ()
+
+    @classmethod
+    def from_base(cls, output: PoolingRequestOutput[PoolingOutput]) -> Self:
+        return cls(outputs=ScoringOutput.from_base(output.outputs), **_shared(output))
 
 
 def pooled(output: RequestOutput) -> PoolingRequestOutput[PoolingOutput]:
-    """Of a request that has ended with values."""
-    assert output.pooled_np is not None
+    """Of a request that has ended. Raises where it ended without values."""
+    if output.pooled_np is None:
+        raise _failed(output)
     return PoolingRequestOutput(
         request_id=output.request_id,
         outputs=PoolingOutput(output.pooled_np),
@@ -66,3 +100,31 @@ def pooled(output: RequestOutput) -> PoolingRequestOutput[PoolingOutput]:
         finished=output.finished,
         num_cached_tokens=output.num_cached_tokens or 0,
     )
+
+
+def _failed(output: RequestOutput) -> CadenceError:
+    end = output.outputs[0]
+    if end.finish_reason == "abort":
+        return CadenceError(f"request {output.request_id} was aborted")
+    why = str(end.stop_reason)
+    if end.failure is FailureCode.BAD_ADAPTER:
+        return AdapterError(why)
+    if end.failure is FailureCode.BUSY:
+        return BusyError(why)
+    if end.failure is FailureCode.ENGINE_DOWN:
+        return EngineDeadError(why)
+    return CadenceError(why)
+
+
+def _vector(output: PoolingOutput) -> list[float]:
+    values: list[float] = np.asarray(output.data, dtype=np.float32).ravel().tolist()
+    return values
+
+
+def _shared(output: PoolingRequestOutput[PoolingOutput]) -> dict[str, Any]:
+    return {
+        "request_id": output.request_id,
+        "prompt_token_ids": output.prompt_token_ids,
+        "finished": output.finished,
+        "num_cached_tokens": output.num_cached_tokens,
+    }

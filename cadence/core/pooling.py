@@ -26,6 +26,7 @@ class PoolingSpec(Attachment):
     activation: str = NONE
     step_tag: int = NO_TAG  # step: the token after each step, whose states are kept
     returned: tuple[int, ...] = ()  # entries of the head's scores that are kept; () = all
+    second_from: int = 0  # the place of the first token of a second text; 0 = there is one text
     feature: str = POOLING
 
     lacking: ClassVar[str] = "this engine's model makes no embeddings or scores of its hidden states"

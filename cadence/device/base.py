@@ -52,7 +52,7 @@ class Device(Protocol):
         ...
 
     def download(self, tensors: Sequence[torch.Tensor]) -> Transfer:
-        """Starts copying to the host behind all work queued so far, without stopping the device."""
+        """Starts copying to the host after all work queued so far, without stopping the device."""
         ...
 
     def record(self, work: Callable[[], Output]) -> tuple[Graph[Output], Output]:

@@ -156,7 +156,10 @@ class CommandGraph(Generic[Output]):
 
 
 class RerunGraph:
-    """Of work that cannot be recorded."""
+    """Of work that cannot be recorded. obstacle: the first thing that torch computed in it; "" where none is known."""
+
+    def __init__(self, obstacle: str = "") -> None:
+        self.obstacle = obstacle
 
     def replay(self, work: Callable[[], Output]) -> Output:
         return work()
@@ -224,7 +227,7 @@ class Calls:
         finally:
             self._recording = NoRecording()
         if recording.watch.obstacle:
-            return RerunGraph(), output
+            return RerunGraph(recording.watch.obstacle), output
         return CommandGraph(recording, self._again, output), output
 
     def _again(self, commands: int, count: int, flag: int) -> None:

@@ -77,7 +77,7 @@ class CudaDevice:
 
     def upload(self, array_np: np.ndarray) -> torch.Tensor:
         # A pinned temporary per upload: the caching host allocator hands its memory out again only when the event it
-        # records behind the copy has fired, so neither the caller's array nor the temporary is overwritten early.
+        # records after the copy has fired, so neither the caller's array nor the temporary is overwritten early.
         dtype = torch.from_numpy(np.empty(0, dtype=array_np.dtype)).dtype
         pinned = torch.empty(array_np.shape, dtype=dtype, pin_memory=True)
         pinned.numpy()[...] = array_np

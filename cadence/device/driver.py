@@ -39,7 +39,7 @@ class Driver:
         library.cuGetErrorName.argtypes = [c_int, ctypes.POINTER(c_char_p)]
 
     def launch_on_host(self, stream: int, function: int, argument: int) -> None:
-        """Queues `function(argument)` behind the stream's work; what follows in the stream waits for it. The two are
+        """Queues `function(argument)` after the stream's work; what follows in the stream waits for it. The two are
         addresses, good until it has run: as long as a graph may run it again. It may not call the driver."""
         self._check(self._launch(stream, function, argument), "cuLaunchHostFunc")
 

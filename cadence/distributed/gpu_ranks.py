@@ -36,7 +36,7 @@ class Meeting:
         self._host = CpuCollectives(calls, CpuLibrary(calls), area, rank=place[0], size=place[1])
 
     def all(self, own: bytes, width: int) -> list[bytes]:
-        """own: at most `width` bytes -> those of every rank, zeros behind them"""
+        """own: at most `width` bytes -> those of every rank, zeros after them"""
         padded = torch.frombuffer(bytearray(own.ljust(width, b"\0")), dtype=torch.uint8)
         found = self._host.all_gather(padded)
         self._host.check()

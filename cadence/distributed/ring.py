@@ -1,8 +1,8 @@
 """Messages from one process to several, through a ring of bytes in memory that they share.
 
 The writer goes on as long as no reader is a ring's length behind. A message has any length: it travels in pieces, each
-behind a header (its length, whether more follow) and padded to 8 bytes. Positions count bytes since the beginning and
-never return; each is written by one process alone. Every wait has a deadline, and whoever closes the ring wakes all.
+after a header (its length, whether more follow) and padded to 8 bytes. Positions count bytes since the beginning and
+never return; each is written by one process alone. Every wait has a deadline, and closing the ring wakes all.
 Lengths and positions come from other processes: what cannot be is an error, never a read beyond the ring.
 """
 

@@ -43,13 +43,13 @@ class StagedLinks:
     def receive(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return self._host.receive(shape, dtype).to(self._device, non_blocking=True)
 
-    def tell(self, x: torch.Tensor) -> None:
-        self._host.tell(self._calls.argument(x))
+    def broadcast(self, x: torch.Tensor) -> None:
+        self._host.broadcast(self._calls.argument(x))
 
-    def hear(self, out: torch.Tensor) -> None:
-        heard = self._calls.empty(out.shape, out.dtype)
-        self._host.hear(heard)
-        out.copy_(heard, non_blocking=True)
+    def receive_broadcast(self, out: torch.Tensor) -> None:
+        received = self._calls.empty(out.shape, out.dtype)
+        self._host.receive_broadcast(received)
+        out.copy_(received, non_blocking=True)
 
     def arrived(self) -> float:
         """Not known to the host when it asks: the stream is still on its way there."""

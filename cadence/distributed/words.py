@@ -93,7 +93,7 @@ class PlainWords:
         """Nobody sleeps for long."""
 
     def _fence(self) -> None:
-        """A lock, taken and given back twice, keeps what is before it from moving behind it on every CPU."""
+        """A lock, taken and given back twice, keeps what is before it from moving past it on every CPU."""
         for _ in range(2):
             with self._lock:
                 pass

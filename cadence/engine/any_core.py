@@ -15,7 +15,9 @@ from cadence.core.contract.update import AnyUpdate
 class AnyCore(Protocol):
     """As `EngineCore` has them."""
 
-    def add(self, request: EngineRequest) -> None: ...
+    def add(self, request: EngineRequest, engine: int | None = None) -> None:
+        """engine: of several, the one that it is for; None = any"""
+        ...
 
     def abort(self, request_ids: Iterable[str], reason: FinishReason = FinishReason.ABORT) -> None: ...
 

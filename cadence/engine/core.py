@@ -54,7 +54,8 @@ class EngineCore:
             **intake.handlers,
         }
 
-    def add(self, request: EngineRequest) -> None:
+    def add(self, request: EngineRequest, engine: int | None = None) -> None:
+        """engine: this one, where several could be meant"""
         self._check_alive()
         self._scheduler.check(request)
         if not self._intake.takes(request):

@@ -58,7 +58,7 @@ class CoreLoop:
         while self._running:
             self._clock.busy_since = 0.0
             messages = self._fronts.receive(0.0 if self._has_work() else IDLE_POLL_S)
-            self._rounds.heard()
+            self._rounds.clear_bell()
             self._clock.busy_since = time.monotonic()
             quiet = not messages
             while messages:

@@ -42,8 +42,8 @@ class DpCore:
     def wait_ready(self) -> EngineInfo:
         return self._wait(self._client.wait_ready())
 
-    def add(self, request: EngineRequest) -> None:
-        entry = entry_of(request)
+    def add(self, request: EngineRequest, engine: int | None = None) -> None:
+        entry = entry_of(request, engine)
         self._open.add(request.request_id)
         self._loop.call_soon_threadsafe(self._client.submit, entry)
 

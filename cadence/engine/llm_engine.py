@@ -113,8 +113,9 @@ class LLMEngine:
         self._outputs.add(request_id, children, processed.prompt_text, warnings, lora_request)
         try:
             for child in children:
-                self._processors.give(child)
-                core.add(child)
+                if child.samples:
+                    self._processors.give(child)
+                core.add(child, processed.engine)
         except BaseException:
             core.abort([child.request_id for child in children])
             for child in children:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_POOLING = "models that embed, classify or score are not in this version"
+_POOLING = "an engine takes PoolingParams with add_request or encode; LLM has this method"
 _WEIGHTS = "weights are read once; make a new engine for others"
 _SLEEP = "an engine does not sleep; shutdown() gives all its memory back"
 _PAUSE = "an engine that is stepped by its caller pauses when it is not; AsyncLLMEngine can be paused"
@@ -10,7 +10,7 @@ _WORKERS = "what ranks carry out is fixed: none of them runs functions of the ca
 _PROFILE = "profiles are taken of an LLM object, in its own process: LLM(..., profiler_config=...)"
 
 MISSING_METHODS = {
-    **dict.fromkeys(("encode", "embed", "classify", "score", "reward"), _POOLING),
+    **dict.fromkeys(("embed", "classify", "score", "reward"), _POOLING),
     **dict.fromkeys(("sleep", "wake_up", "is_sleeping"), _SLEEP),
     **dict.fromkeys(("pause_generation", "resume_generation", "is_paused"), _PAUSE),
     **dict.fromkeys(("collective_rpc", "apply_model"), _WORKERS),

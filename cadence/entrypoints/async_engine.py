@@ -16,6 +16,8 @@ from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.core.errors import EngineDeadError
 from cadence.core.outputs import RequestOutput
+from cadence.core.pooled_outputs import PoolingOutput, PoolingRequestOutput
+from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
@@ -85,6 +87,32 @@ class AsyncLLMEngine:
             if not self._stopped:
                 asyncio.run_coroutine_threadsafe(_close(stream), self._loop)
 
+    async def encode(
+        self,
+        prompt: PromptType,
+        pooling_params: PoolingParams,
+        request_id: str,
+        *,
+        lora_request: object | None = None,
+        priority: int = 0,
+        **extras: Any,
+    ) -> AsyncIterator[PoolingRequestOutput[PoolingOutput]]:
+        """One output: what the model makes of the prompt in place of text. Leaving the loop early ends the request."""
+        if self._stopped:
+            raise EngineDeadError("this engine was shut down; make a new one to go on")
+        prompt = pinned(prompt, extras.pop("data_parallel_rank", None))
+        check_keywords("AsyncLLMEngine", extras)
+        given = {"priority": priority, "lora_request": lora_request}
+        stream = self._llm.encode(prompt, pooling_params, request_id, **given)
+        try:
+            output = await self._call(_next(stream))
+            await self._call(_close(stream))
+            assert output is not None
+            yield output
+        finally:
+            if not self._stopped:
+                asyncio.run_coroutine_threadsafe(_close(stream), self._loop)
+
     async def abort(self, request_id: str | Iterable[str]) -> None:
         """Ends requests; each reader gets one last output, with finish_reason 'abort'."""
         for one in [request_id] if isinstance(request_id, str) else list(request_id):
@@ -133,7 +161,8 @@ class AsyncLLMEngine:
         return False
 
     async def get_supported_tasks(self) -> tuple[str, ...]:
-        return ("generate",)
+        pooling = self._llm.config.pooling
+        return (*(("generate",) if pooling.generates else ()), *pooling.tasks)
 
     def get_tokenizer(self) -> Tokenizer:
         return self._llm.tokenizer
@@ -193,11 +222,11 @@ class AsyncLLMEngine:
             self._loop.close()
 
 
-async def _next(stream: AsyncGenerator[RequestOutput]) -> RequestOutput | None:
+async def _next(stream: AsyncGenerator[T]) -> T | None:
     """Called on the front's loop, which then owns the stream."""
     return await anext(stream, None)
 
 
-async def _close(stream: AsyncGenerator[RequestOutput]) -> None:
+async def _close(stream: AsyncGenerator[Any]) -> None:
     with contextlib.suppress(RuntimeError):  # it is running still, and its cancellation is on the way
         await stream.aclose()

@@ -11,10 +11,12 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.text.input_processor import InputProcessor, ProcessedInput, spelling_size, weight_of
-from cadence.engine.text.prompts import ParsedPrompt, PromptType, parse_prompt
+from cadence.engine.text.prompts import ParsedPrompt, PromptType, begun, parse_prompt
+from cadence.text.cut_texts import room_in
 from cadence.text.loop_share import LoopTurns
 from cadence.text.null_text_service import NullTextService
-from cadence.text.text_service import TextService
+from cadence.text.text_frame import TextFrame
+from cadence.text.text_service import Encoding, TextService
 
 HEAVY = 4096  # entries and characters of parameters; what has more is checked beside the event loop
 
@@ -24,6 +26,7 @@ class AsyncInputs:
         self._inputs = inputs
         self._texts = texts
         self._turns = LoopTurns()
+        self._frame: TextFrame | None = None  # that the tokenizer writes around a text, once it was asked for
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
@@ -51,11 +54,22 @@ class AsyncInputs:
     ) -> ProcessedInput:
         """options: the further parameters of `InputProcessor.process_pooling`"""
         await self._turns.enter()
-        return self._inputs.process_pooling(request_id, await self._tokenised(prompt), params, **options)
+        prompt = begun(prompt, self._inputs.default_prompt)
+        tokens = await self._cut(parse_prompt(prompt), self._inputs.kept_tokens(params))
+        return self._inputs.process_pooling(request_id, tokens, params, **options)
 
     async def token_ids(self, prompt: ParsedPrompt) -> list[int]:
         """Checked as for a request."""
         return self._inputs.token_ids(await self._tokenised(prompt))
+
+    async def _cut(self, prompt: ParsedPrompt, kept: int) -> ParsedPrompt:
+        """kept: tokens of a text at most, special ones included; 0 = all"""
+        if not kept or prompt.token_ids is not None:
+            return await self._tokenised(prompt)
+        texts, text = self._texts.loaded(), prompt.text or ""
+        frame = self._frame = self._frame or TextFrame.of_one(texts.tokenizer)
+        how = Encoding(add_special_tokens=False, kept=(None, room_in(frame, kept)))
+        return replace(prompt, text=text, token_ids=frame.joined((await texts.encode(text, how)).ids))
 
     async def _tokenised(self, prompt: PromptType) -> ParsedPrompt:
         parsed = parse_prompt(prompt)

@@ -23,8 +23,6 @@ from cadence.core.contract.control import (
 )
 from cadence.core.contract.engine_state import EngineState, joined
 from cadence.core.contract.messages import EngineInfo
-from cadence.core.contract.request import EngineRequest, FinishReason
-from cadence.core.contract.update import AnyUpdate, RequestUpdate
 from cadence.core.errors import EngineDeadError, InvalidRequestError
 from cadence.core.lora_request import checked_number, required_adapter
 from cadence.core.outputs import RequestOutput
@@ -39,16 +37,16 @@ from cadence.engine.source import check_vocabulary, find_source
 from cadence.engine.supervise.engine_client import ClientFactory, EngineClient
 from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.engine.supervise.pause import Pause
-from cadence.engine.supervise.supervisor import ENGINE_COMMAND, entry_of
+from cadence.engine.supervise.supervisor import ENGINE_COMMAND
 from cadence.engine.text.async_beam import BeamRequest, search_beams
 from cadence.engine.text.beam import BeamSearch
 from cadence.engine.text.input_processor import InputLimits, InputProcessor, ProcessedInput
 from cadence.engine.text.output_processor import OutputProcessor, OutputStream
-from cadence.engine.text.parallel_sampling import fan_out
 from cadence.engine.text.prompts import PromptType, parse_prompt
 from cadence.engine.text.text_tap import TextTap
 from cadence.engine.text.unused import UnusedOptions
 from cadence.entrypoints.async_inputs import AsyncInputs
+from cadence.entrypoints.open_requests import OpenRequests, Submission
 from cadence.entrypoints.start_clock import StartClock
 from cadence.process.together import first_of
 from cadence.text.null_text_service import open_text_service
@@ -61,7 +59,6 @@ logger = logging.getLogger("cadence.engine")
 DEFAULT_LIMITS = SupervisorLimits()
 STATE_PERIOD_S = 1.0
 PAUSE_MODES = ("abort", "wait", "keep")
-DELIVERED_AT_ONCE = 64  # updates: about 2 ms
 
 
 class AsyncLLM:
@@ -86,9 +83,7 @@ class AsyncLLM:
         self._inputs = AsyncInputs(InputProcessor(limits, tokenizer), self._texts)
         self._outputs = OutputProcessor(tokenizer, self._metrics)
         self._unused = UnusedOptions(config.scheduler.policy, False, most_drafts)
-        self._streams: dict[str, OutputStream] = {}
-        self._idle = asyncio.Event()  # there are no streams, or the engine is dead
-        self._idle.set()
+        self._open = OpenRequests(engines, self._outputs)
         self._states = [EngineState() for _ in range(size)]
         self._pause = Pause(engines)
         self._death: Exception | None = None
@@ -157,14 +152,14 @@ class AsyncLLM:
         stream = await self._begin(request_id, processed, warnings, lora_request)
         try:
             if processed.request.output_token_ids:
-                self._replay(processed.request, stream)
+                self._open.replay(processed.request, stream)
             while True:
                 output = await stream.next()
                 yield output
                 if output.finished:
                     return
         finally:
-            self._finish(request_id)
+            self._open.finish(request_id)
 
     async def encode(
         self,
@@ -184,36 +179,16 @@ class AsyncLLM:
         try:
             yield pooled(await stream.next())
         finally:
-            self._finish(request_id)
+            self._open.finish(request_id)
 
     async def _begin(
         self, request_id: str, processed: ProcessedInput, warnings: list[str], lora_request: object
     ) -> OutputStream:
-        """Sends a request to the engine, as so many as it has completions. `_finish` must follow."""
-        stream = OutputStream(processed.request.params.output_kind)
-        whole = entry_of(processed.request)  # raises, before n completions are made of what cannot be sent
-        children = fan_out(processed.request)
-        entries = [whole] if len(children) == 1 else [entry_of(child) for child in children]
+        """Sends a request to the engine. `OpenRequests.finish` must follow."""
+        submission = Submission(processed.request, processed.engine)
         await self._pause.wait_over()
         self._check_alive()
-        if request_id in self._streams:
-            raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
-        self._outputs.add(request_id, children, processed.prompt_text, warnings, lora_request)
-        self._streams[request_id] = stream
-        self._idle.clear()
-        try:
-            for entry in entries:
-                self._supervisor.submit(entry)
-        except BaseException:
-            self._finish(request_id)
-            raise
-        return stream
-
-    def _finish(self, request_id: str) -> None:
-        del self._streams[request_id]
-        if not self._streams:
-            self._idle.set()
-        self._drop(request_id)
+        return self._open.begin(request_id, submission, processed.prompt_text, warnings, lora_request)
 
     async def beam_search(
         self,
@@ -242,15 +217,11 @@ class AsyncLLM:
 
     async def abort(self, request_id: str) -> None:
         """Ends a request; its reader gets one last output, with finish_reason 'abort'."""
-        stream = self._streams.get(request_id)
-        for output in self._drop(request_id):
-            if stream is not None:
-                stream.put(output)
+        self._open.abort(request_id)
 
     def tap(self, request_id: str, tap: TextTap) -> None:
         """Text of a request that runs goes to `tap`, while its reader waits for it and nothing but text has come."""
-        if stream := self._streams.get(request_id):
-            stream.tap(tap)
+        self._open.tap(request_id, tap)
 
     async def check_health(self) -> None:
         self._check_alive()
@@ -260,7 +231,7 @@ class AsyncLLM:
 
     def last_step_age(self) -> float:
         """Seconds since the engine last made progress while it had work; 0 when it has none."""
-        if self._pause.is_kept or not self._streams:
+        if self._pause.is_kept or not self._open:
             return 0.0
         return time.monotonic() - max(self._supervisor.last_progress, self._pause.resumed)
 
@@ -302,12 +273,12 @@ class AsyncLLM:
             raise InvalidRequestError(f"mode must be one of {', '.join(PAUSE_MODES)}, not {mode!r}", "mode")
         self._pause.begin()
         if mode == "abort":
-            for request_id in list(self._streams):
+            for request_id in self._open.ids():
                 await self.abort(request_id)
         if mode == "keep":
             await self._pause.keep()
         else:
-            await first_of(self._idle.wait(), self._pause.wait_over())
+            await first_of(self._open.wait_idle(), self._pause.wait_over())
         if clear_cache and self._pause.is_on:
             await self.reset_prefix_cache(reset_running_requests=True)  # of aborted requests, as a rule
 
@@ -343,27 +314,13 @@ class AsyncLLM:
         if drain and self._pause.is_kept:
             await self.resume_generation()
         if drain:
-            await self._idle.wait()
+            await self._open.wait_idle()
         self._fail_all(EngineDeadError("the server is shutting down"))
         await self._supervisor.stop()
         await self._texts.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _replay(self, request: EngineRequest, stream: OutputStream) -> None:
-        """The answer begins with tokens that it has already."""
-        for output in self._outputs.replay(request.request_id, request.output_token_ids):
-            stream.put(output)
-
-    def _drop(self, request_id: str) -> list[RequestOutput]:
-        """Ends what still runs of a request, here and in the engine. Nothing to do for one that is over."""
-        ids = list(self._outputs.core_ids(request_id))
-        if not ids:
-            return []
-        self._supervisor.drop(ids)
-        outputs, _ = self._outputs.process([RequestUpdate.end(core_id, FinishReason.ABORT) for core_id in ids])
-        return outputs
 
     async def _guarded(self, job: Callable[[], Awaitable[None]]) -> None:
         """A task of this object: it runs until shutdown, and if it ends before, every open request fails."""
@@ -380,27 +337,7 @@ class AsyncLLM:
 
     async def _pump(self) -> None:
         async for batch in self._supervisor.updates():
-            await self._deliver(batch)
-
-    async def _deliver(self, updates: Sequence[AnyUpdate]) -> None:
-        """A large batch in parts: between them other tasks of the event loop run."""
-        for number, update in enumerate(updates):
-            if number and number % DELIVERED_AT_ONCE == 0:
-                await asyncio.sleep(0)
-            try:
-                if self._outputs.put_text(update, self._streams):
-                    continue
-                outputs, stopped = self._outputs.process([update])
-            except Exception:  # of one request's text: it fails alone
-                logger.exception("an output could not be made into text")
-                self._fail_one(update.request_id)
-                continue
-            for output in outputs:
-                stream = self._streams.get(output.request_id)
-                if stream is not None and not stream.put(output):
-                    self._drop(output.request_id)
-            if stopped:
-                self._supervisor.drop(stopped)
+            await self._open.deliver(batch)
 
     async def _watch(self) -> None:
         """Keeps a recent picture of the engine for the metrics."""
@@ -409,18 +346,10 @@ class AsyncLLM:
             with contextlib.suppress(EngineDeadError):
                 self._states = await self._supervisor.states(with_blocks=False)
 
-    def _fail_one(self, core_id: str) -> None:
-        user_id = self._outputs.discard(core_id)
-        if user_id in self._streams:
-            self._streams[user_id].fail(RuntimeError("an output could not be made into text"))
-        self._supervisor.drop([core_id])
-
     def _fail_all(self, error: Exception) -> None:
         self._death = self._death or error
         self._pause.give_up()
-        self._idle.set()
-        for stream in self._streams.values():
-            stream.fail(error)
+        self._open.fail_all(error)
 
     def _check_alive(self) -> None:
         if self._death is not None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Self
@@ -15,7 +13,13 @@ from cadence.config.args import names as option_names
 from cadence.core.errors import ConfigError, InvalidRequestError, ModelNotFoundError
 from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import BeamSearchOutput, RequestOutput
-from cadence.core.pooled_outputs import PoolingOutput, PoolingRequestOutput, pooled
+from cadence.core.pooled_outputs import (
+    ClassificationRequestOutput,
+    EmbeddingRequestOutput,
+    PoolingOutput,
+    PoolingRequestOutput,
+    ScoringRequestOutput,
+)
 from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from cadence.engine.llm_engine import LLMEngine
@@ -34,14 +38,16 @@ from cadence.engine.text.prompts import (
 )
 from cadence.engine.text.unused import check_keywords
 from cadence.entrypoints.conversation import chat_prompt, read_template, split_conversations
-from cadence.entrypoints.interrupts import HeldInterrupts
+from cadence.entrypoints.offline_pooling import OfflinePooling, PoolingCall, with_tensors
+from cadence.entrypoints.offline_requests import OfflineRequests, one_each
+from cadence.entrypoints.offline_scoring import OfflineScoring, ScoredPairs
 from cadence.entrypoints.progress import open_progress
 from cadence.text.chat_template import ChatRequest
 from cadence.text.chats import Chats, chats_for
 from cadence.text.tokenizer import Tokenizer
 
-AnyParams = SamplingParams | PoolingParams
-ParamsType = AnyParams | Sequence[AnyParams] | None
+ParamsType = SamplingParams | Sequence[SamplingParams] | None
+PoolingType = PoolingParams | Sequence[PoolingParams] | None  # one for all prompts, or one each
 LoraType = LoRARequest | Sequence[LoRARequest | None] | None  # one for all prompts, or one each
 
 
@@ -88,9 +94,8 @@ class LLM:
         self.llm_engine = LLMEngine.from_engine_args(args, logits_processors=logits_processors)
         if self.llm_engine.config.tokenizer.escape_control_tokens:
             self._chats.check_template(self._chat_template)
-        self._ids = itertools.count()
-        self._enqueued: dict[str, None] = {}  # ids in their order, not yet waited for
-        self._done: dict[str, RequestOutput] = {}  # of these, by id
+        self._requests = OfflineRequests(self.llm_engine)
+        self._pooling = OfflinePooling(self.llm_engine, self._requests)
 
     @classmethod
     def from_engine_args(cls, engine_args: EngineArgs) -> Self:
@@ -117,25 +122,80 @@ class LLM:
             ids = self._accept(prompts, sampling_params, priority, lora_request, extras)
         except InvalidRequestError as error:
             raise error.with_traceback(None) from None
-        return self._run(ids, use_tqdm)
+        return self._requests.run(ids, use_tqdm)
 
     def encode(
         self,
         prompts: PromptType | Sequence[PromptType],
-        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
+        pooling_params: PoolingType = None,
         *,
+        truncate_prompt_tokens: int | None = None,
         use_tqdm: bool | Callable[..., Any] = True,
         lora_request: LoraType = None,
         pooling_task: str | None = None,
-        priority: Sequence[int] | None = None,
         **extras: Any,
     ) -> list[PoolingRequestOutput[PoolingOutput]]:
-        """What the model makes of every prompt in place of text."""
-        params = PoolingParams() if pooling_params is None else pooling_params
-        if isinstance(params, PoolingParams):
-            params = replace(params, task=params.task or pooling_task)
-        ids = self._accept(prompts, params, priority, lora_request, extras)
-        return [pooled(output) for output in self._run(ids, use_tqdm)]
+        """What the model makes of every prompt in place of text: tensors, one of each prompt."""
+        call = PoolingCall(pooling_params, truncate_prompt_tokens, use_tqdm, lora_request, extras)
+        return with_tensors(self._pooling.values(prompts, pooling_task, call))
+
+    def embed(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        *,
+        truncate_prompt_tokens: int | None = None,
+        use_tqdm: bool | Callable[..., Any] = True,
+        pooling_params: PoolingType = None,
+        lora_request: LoraType = None,
+        **extras: Any,
+    ) -> list[EmbeddingRequestOutput]:
+        """One vector of every prompt."""
+        call = PoolingCall(pooling_params, truncate_prompt_tokens, use_tqdm, lora_request, extras)
+        return [EmbeddingRequestOutput.from_base(output) for output in self._pooling.values(prompts, "embed", call)]
+
+    def classify(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        *,
+        use_tqdm: bool | Callable[..., Any] = True,
+        pooling_params: PoolingType = None,
+        lora_request: LoraType = None,
+        **extras: Any,
+    ) -> list[ClassificationRequestOutput]:
+        """The probabilities of the model's classes for every prompt."""
+        call = PoolingCall(pooling_params, extras.pop("truncate_prompt_tokens", None), use_tqdm, lora_request, extras)
+        found = self._pooling.values(prompts, "classify", call)
+        return [ClassificationRequestOutput.from_base(output) for output in found]
+
+    def reward(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        *,
+        truncate_prompt_tokens: int | None = None,
+        use_tqdm: bool | Callable[..., Any] = True,
+        pooling_params: PoolingType = None,
+        lora_request: LoraType = None,
+        **extras: Any,
+    ) -> list[PoolingRequestOutput[PoolingOutput]]:
+        """What a reward model says of the tokens of every prompt."""
+        call = PoolingCall(pooling_params, truncate_prompt_tokens, use_tqdm, lora_request, extras)
+        return with_tensors(self._pooling.values(prompts, "token_classify", call))
+
+    def score(
+        self,
+        data_1: PromptType | Sequence[PromptType],
+        data_2: PromptType | Sequence[PromptType],
+        *,
+        use_tqdm: bool | Callable[..., Any] = True,
+        pooling_params: PoolingParams | None = None,
+        lora_request: LoRARequest | None = None,
+        chat_template: str | None = None,
+        **extras: Any,
+    ) -> list[ScoringRequestOutput]:
+        """How well each text of `data_2` goes with the one of `data_1`, or with the one in its place there."""
+        call = PoolingCall(pooling_params, extras.pop("truncate_prompt_tokens", None), use_tqdm, lora_request, extras)
+        scoring = OfflineScoring(self._pooling, self.get_tokenizer, self.chat_prompt)
+        return scoring.scores(ScoredPairs.of(data_1, data_2), call, read_template(chat_template or ""))
 
     def enqueue(
         self,
@@ -148,15 +208,14 @@ class LLM:
     ) -> list[str]:
         """Takes prompts in and returns their request ids at once; `wait_for_completion` brings the outputs."""
         ids = self._accept(prompts, sampling_params, priority, lora_request, extras)
-        self._enqueued |= dict.fromkeys(ids)
+        self._requests.enqueue(ids)
         return ids
 
     def wait_for_completion(
         self, output_type: object = None, *, use_tqdm: bool | Callable[..., Any] = True
     ) -> list[RequestOutput]:
         """The outputs of all that was enqueued since the last call, in that order."""
-        ids, self._enqueued = list(self._enqueued), {}
-        return self._run(ids, use_tqdm)
+        return self._requests.run(self._requests.take_enqueued(), use_tqdm)
 
     def chat(
         self,
@@ -209,7 +268,7 @@ class LLM:
         search = BeamSearch(engine.config.model.max_model_len, engine.eos_token_ids, params)
         many = [parse_prompt(prompt) for prompt in split_prompts(prompts)]
         token_lists = [engine.encode(prompt) for prompt in many]
-        adapters = _one_each(lora_request, len(many))
+        adapters = one_each(lora_request, len(many))
         at_once = concurrency_limit or len(many)
         outputs: list[BeamSearchOutput] = []
         with open_progress(use_tqdm, len(many)) as progress:
@@ -289,39 +348,21 @@ class LLM:
         many = [pinned(prompt, rank) for prompt in self._tokenised(split_prompts(prompts), options)]
         if priority is not None and len(priority) != len(many):
             raise InvalidRequestError(f"{len(priority)} priorities for {len(many)} prompts", "priority")
-        adapters = _one_each(lora_request, len(many))
-        return self._submit(many, self._params_for(params, len(many)), priority or [0] * len(many), adapters, extras)
+        adapters = one_each(lora_request, len(many))
+        each = self._params_for(params, len(many))
+        return self._requests.submit(many, each, priority or [0] * len(many), adapters, extras)
 
     def _tokenised(self, prompts: list[PromptType], options: dict[str, Any]) -> list[PromptType]:
         return [tokenised(prompt, self.get_tokenizer(), options) for prompt in prompts] if options else prompts
 
-    def _params_for(self, params: ParamsType, count: int) -> list[AnyParams]:
+    def _params_for(self, params: ParamsType, count: int) -> list[SamplingParams]:
         if params is None:
             params = self.get_default_sampling_params()
         if isinstance(params, (SamplingParams, PoolingParams)):
-            return [params] * count
+            return [_final_only(params)] * count
         if len(params) != count:
             raise InvalidRequestError(f"{len(params)} sampling_params for {count} prompts", "sampling_params")
-        return list(params)
-
-    def _submit(
-        self,
-        prompts: list[PromptType],
-        params: list[AnyParams],
-        priorities: Sequence[int],
-        adapters: Sequence[object],
-        extras: dict[str, Any],
-    ) -> list[str]:
-        """All or nothing: a bad prompt, or an interrupt, leaves no half-submitted batch behind."""
-        ids: list[str] = []
-        with self._dropped_on_error(ids) as interrupts:
-            for prompt, param, priority, adapter in zip(prompts, params, priorities, adapters, strict=True):
-                ids.append(str(next(self._ids)))
-                given = {"lora_request": adapter, "priority": priority, **extras}
-                self.llm_engine.add_request(ids[-1], prompt, _final_only(param), **given)
-                self.llm_engine.begin()
-                interrupts.check()
-        return ids
+        return [_final_only(each) for each in params]
 
     def _probe(
         self,
@@ -332,62 +373,18 @@ class LLM:
     ) -> list[RequestOutput]:
         """One round of beam search: what a prompt says beside its text holds for its beams. Their logprobs are not the
         user's, so the cap on those does not apply."""
-        ids = [str(next(self._ids)) for _ in beams]
-        with self._dropped_on_error(ids):
+        ids = [self._requests.new_id() for _ in beams]
+        with self._requests.dropped_on_error(ids):
             for request_id, beam in zip(ids, beams, strict=True):
                 prompt = replace(prompts[beam.prompt], text=None, token_ids=beam.tokens)
                 adapter = adapters[beam.prompt]
                 self.llm_engine.add_request(request_id, prompt, params, lora_request=adapter, cap_logprobs=False)
-        return self._run(ids, use_tqdm=False)
-
-    def _run(self, ids: list[str], use_tqdm: bool | Callable[..., Any]) -> list[RequestOutput]:
-        """Steps until all of `ids` are done. Outputs of requests that wait to be asked for are kept; those of requests
-        aborted earlier may pass by and are dropped."""
-        finished = {request_id: self._done.pop(request_id) for request_id in ids if request_id in self._done}
-        waiting = set(ids) - finished.keys()
-        with self._dropped_on_error(ids) as interrupts, open_progress(use_tqdm, len(ids)) as progress:
-            while waiting:
-                for output in self.llm_engine.step():
-                    if output.request_id in waiting:
-                        waiting.remove(output.request_id)
-                        finished[output.request_id] = output
-                        progress.count_tokens(output)
-                        progress.advance()
-                    else:
-                        self._keep(output)
-                interrupts.check()
-        return [finished[request_id] for request_id in ids]
-
-    @contextmanager
-    def _dropped_on_error(self, ids: list[str]) -> Iterator[HeldInterrupts]:
-        """For a call that fails or is interrupted: of its requests nothing is left in the engine."""
-        try:
-            with HeldInterrupts() as interrupts:
-                yield interrupts
-        except BaseException:
-            for output in self.llm_engine.drop_requests(ids):
-                self._keep(output)
-            raise
-
-    def _keep(self, output: RequestOutput) -> None:
-        if output.request_id in self._enqueued:
-            self._done[output.request_id] = output
+        return self._requests.run(ids, use_tqdm=False)
 
 
-def _final_only(params: AnyParams) -> AnyParams:
-    if isinstance(params, PoolingParams):
-        return params
+def _final_only(params: SamplingParams) -> SamplingParams:
     if not isinstance(params, SamplingParams):
         raise InvalidRequestError(f"sampling_params must be SamplingParams, not {type(params).__name__}")
     final = params.clone()
     final.output_kind = RequestOutputKind.FINAL_ONLY
     return final
-
-
-def _one_each(lora_request: object, count: int) -> Sequence[object]:
-    """The adapters of so many prompts: the same for all, or one of a list for each."""
-    if not isinstance(lora_request, (list, tuple)):
-        return [lora_request] * count
-    if len(lora_request) != count:
-        raise InvalidRequestError(f"{len(lora_request)} lora_requests for {count} prompts", "lora_request")
-    return lora_request

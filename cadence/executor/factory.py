@@ -11,7 +11,8 @@ from cadence.device.probe import open_device, probe_caps
 from cadence.executor.interface.opened import OpenExecutor, Processors
 from cadence.executor.worker.engine_share import NO_SHARE, EngineShare, NoShare, open_share
 from cadence.executor.worker.rounds import NO_ROUNDS, AnyRounds
-from cadence.executor.worker.worker import Worker, WorkerConfig
+from cadence.executor.worker.worker import Worker
+from cadence.executor.worker.worker_config import WorkerConfig
 from cadence.speculate.choose import ProposerFactory, proposer_of
 
 Resolve = Callable[[DeviceCaps], EngineConfig]

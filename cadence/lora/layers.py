@@ -39,7 +39,7 @@ class Adaptation:
 
 
 class AdaptedWeight(Weight):
-    """A product with adapters behind it; norm, product and gate are taken apart where one applies."""
+    """A product with adapters after it; norm, product and gate are taken apart where one applies."""
 
     def __init__(self, base: Weight, adaptation: Adaptation) -> None:
         self.base = base

@@ -22,13 +22,13 @@ from cadence.models.interface.stage import Absent
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
 from cadence.models.layers.experts import Experts
-from cadence.models.layers.mlp import GatedMLP, PlainMLP
+from cadence.models.layers.mlp import ExactGeluMLP, GatedMLP, PlainMLP
 from cadence.models.layers.norm import Norm
 from cadence.models.layers.weight import Stream
 from cadence.models.mapped_module import MappedModule
 from cadence.models.stage_ends import FromTokens, StageEntry
 
-FeedForward = GatedMLP | PlainMLP | Experts
+FeedForward = GatedMLP | ExactGeluMLP | PlainMLP | Experts
 
 
 class PreNormLayer(nn.Module):
@@ -66,7 +66,7 @@ class SandwichLayer(nn.Module):
 class PostNormLayer(nn.Module):
     """Norm after each addition; the stream leaves the layer normalised."""
 
-    def __init__(self, attn: Attention, mlp: PlainMLP, attn_norm: Norm, mlp_norm: Norm) -> None:
+    def __init__(self, attn: Attention, mlp: GatedMLP | PlainMLP, attn_norm: Norm, mlp_norm: Norm) -> None:
         super().__init__()
         self.attn, self.mlp = attn, mlp
         self.attn_norm, self.mlp_norm = attn_norm, mlp_norm
@@ -114,9 +114,9 @@ class DecoderLM(MappedModule):
             self.layers[-1].attn.narrows = True
 
     def kv_layers(self) -> list[LayerKV]:
-        """Both ways a window is not one that slides: a prompt keeps all its keys until it is computed, in one step."""
+        """Both ways keys serve one forward alone, and a window is not one that slides."""
         found = [layer.attn.kv for layer in self._own()]
-        return found if self.sees is Sees.CAUSAL else [replace(kv, window=0) for kv in found]
+        return found if self.sees is Sees.CAUSAL else [replace(kv, window=0, passing=True) for kv in found]
 
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         x, residual = self.entry.enter(inputs, ctx)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from cadence.core.errors import ConfigError
 from cadence.kernels.interface.attention_batch import AttentionShape
-from cadence.models.decoder import DecoderParts, FeedForward, PreNormLayer
+from cadence.models.decoder import DecoderParts, FeedForward, Layer, PreNormLayer
 from cadence.models.interface.build import BuildContext, ConfigView
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.embedding import Embedding, LMHead
 from cadence.models.layers.mlp import GatedMLP
-from cadence.models.layers.norm import RMSNorm
+from cadence.models.layers.norm import Norm, RMSNorm
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,23 @@ def layer_windows(build: BuildContext, sliding_window: int | None, layer_types: 
     return [window if kind == "sliding_attention" else 0 for kind in layer_types]
 
 
+def decoder_parts(
+    build: BuildContext,
+    dims: Dims,
+    layer: Callable[[int], Layer],
+    norm: Norm,
+    *,
+    scale: float = 1.0,
+    softcap: float = 0.0,
+) -> DecoderParts:
+    """Layers between an embedding, times `scale`, and a head of these sizes; norm: after the last layer."""
+    embed = Embedding(build, dims.vocab, dims.hidden, scale=scale)
+    layers = build.stage.layers(dims.layers, layer)
+    return DecoderParts(
+        embed=embed, layers=layers, norm=norm, lm_head=LMHead(build, embed, tied=dims.tied, softcap=softcap)
+    )
+
+
 def gated_decoder(
     build: BuildContext,
     dims: Dims,
@@ -80,7 +97,6 @@ def gated_decoder(
 ) -> DecoderParts:
     """The parts of a decoder of pre-norm layers with RMS norms and gated feed-forward blocks, unless others are given:
     what a block adds to the stream meets an RMS norm next."""
-    embed = Embedding(build, dims.vocab, dims.hidden)
 
     def gated(index: int) -> GatedMLP:
         return GatedMLP(build, dims.hidden, dims.intermediate, dims.activation, bias=mlp_bias)
@@ -94,9 +110,4 @@ def gated_decoder(
             terms=True,
         )
 
-    return DecoderParts(
-        embed=embed,
-        layers=build.stage.layers(dims.layers, layer),
-        norm=RMSNorm(build, dims.hidden, dims.eps),
-        lm_head=LMHead(build, embed, tied=dims.tied),
-    )
+    return decoder_parts(build, dims, layer, RMSNorm(build, dims.hidden, dims.eps))

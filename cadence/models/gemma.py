@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cadence.models.decoder import DecoderParts, SandwichLayer
-from cadence.models.dims import Dims
+from cadence.models.dims import Dims, decoder_parts
 from cadence.models.interface.build import BuildContext, ConfigView
 from cadence.models.layers.attention import Attention
-from cadence.models.layers.embedding import Embedding, LMHead
 from cadence.models.layers.mlp import GatedMLP
 from cadence.models.layers.norm import RMSNorm
 from cadence.models.llama import ATTENTION_RULES, MLP_RULES
@@ -35,8 +34,6 @@ def gemma_norm(build: BuildContext, size: int, eps: float) -> RMSNorm:
 def gemma_decoder(
     hf: ConfigView, build: BuildContext, dims: Dims, attention: Callable[[int], Attention]
 ) -> DecoderParts:
-    embed = Embedding(build, dims.vocab, dims.hidden, scale=dims.hidden**0.5)
-
     def norm() -> RMSNorm:
         return gemma_norm(build, dims.hidden, dims.eps)
 
@@ -48,9 +45,5 @@ def gemma_decoder(
             after=(norm(), norm()),
         )
 
-    return DecoderParts(
-        embed=embed,
-        layers=build.stage.layers(dims.layers, layer),
-        norm=norm(),
-        lm_head=LMHead(build, embed, tied=dims.tied, softcap=hf.get("final_logit_softcapping") or 0.0),
-    )
+    softcap = hf.get("final_logit_softcapping") or 0.0
+    return decoder_parts(build, dims, layer, norm(), scale=dims.hidden**0.5, softcap=softcap)

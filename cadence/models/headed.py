@@ -24,7 +24,7 @@ from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext, WithChanges
 from cadence.models.interface.stage import Absent
 from cadence.models.layers.stacked_head import MapShape, StackedHead
-from cadence.models.registry import model_class
+from cadence.models.registry import AnyModel, model_class
 from cadence.models.weight_map import Rule, WeightMap
 
 _KEEPS_LOGITS = (ModelHead.LOGITS, ModelHead.TOKEN_LOGITS, ModelHead.OWN)
@@ -37,7 +37,7 @@ def dense_name(index: int) -> str:
     return f"sentence_transformers.dense.{index}"
 
 
-def headed_model(hf: HFConfig, build: BuildContext) -> DecoderLM:
+def headed_model(hf: HFConfig, build: BuildContext) -> AnyModel:
     # A tied head has no memory of its own.
     view = hf if hf.head in _KEEPS_LOGITS else WithChanges(hf, {"tie_word_embeddings": True})
     model = model_class(hf.family)(view, build)
@@ -83,7 +83,7 @@ def _score_shapes(hf: HFConfig) -> tuple[list[MapShape], list[str]]:
     return [MapShape(size, labels, bias=by_token)], [own]
 
 
-def _add_dense(model: DecoderLM, hf: HFConfig, build: BuildContext) -> None:
+def _add_dense(model: AnyModel, hf: HFConfig, build: BuildContext) -> None:
     size, shapes = hidden_size(hf), []
     for module in hf.sentence.dense:
         if module.inputs != size:
@@ -94,7 +94,7 @@ def _add_dense(model: DecoderLM, hf: HFConfig, build: BuildContext) -> None:
     _add_head(model, EMBED, StackedHead(build, shapes), [dense_name(index) for index in range(len(shapes))])
 
 
-def _add_head(model: DecoderLM, name: str, head: StackedHead, sources: list[str]) -> None:
+def _add_head(model: AnyModel, name: str, head: StackedHead, sources: list[str]) -> None:
     """sources: names of its maps in a checkpoint"""
     rules = tuple(Rule(f"{source}.*", f"heads.{name}.maps.{index}.*") for index, source in enumerate(sources))
     model.heads[name] = head

@@ -7,11 +7,14 @@ import importlib
 from cadence.core.architectures import ARCHITECTURES, unsupported
 from cadence.core.errors import ConfigError
 from cadence.models.decoder import DecoderLM
+from cadence.models.encoder import EncoderModel
+
+AnyModel = DecoderLM | EncoderModel
 
 
-def model_class(architecture: str) -> type[DecoderLM]:
+def model_class(architecture: str) -> type[AnyModel]:
     """The class, whose constructor takes (hf, build)."""
     if architecture not in ARCHITECTURES:
         raise ConfigError(unsupported(architecture), field="architectures")
-    module = importlib.import_module(f"cadence.models.{ARCHITECTURES[architecture]}")
-    return getattr(module, architecture)
+    file, _, name = ARCHITECTURES[architecture].partition(":")
+    return getattr(importlib.import_module(f"cadence.models.{file}"), name or architecture)

@@ -32,7 +32,7 @@ def as_stage(model: DecoderLM, stage: Stage, dtype: torch.dtype) -> DecoderLM:
         _end_plain(model.layers[own.stop - 1])
         model.lm_head, model.heads = Absent(), nn.ModuleDict()
         for name in [name for name, part in model.named_children() if isinstance(part, Linear)]:
-            setattr(model, name, NoLinear())  # behind the last norm
+            setattr(model, name, NoLinear())  # after the last norm
     if not stage.is_first and not (stage.is_last and (tied or stage.keeps_embedding)):
         model.embed = Absent()
     return model

@@ -48,7 +48,7 @@ class ToStage(UnfusedNorm):
     """In the place of the last norm: hands the stream on as it is."""
 
     def __init__(self, links: StageLinks, end: int) -> None:
-        """end: behind the last layer of this stage"""
+        """end: after the last layer of this stage"""
         super().__init__()
         self._links = links
         self._end = end

@@ -57,7 +57,7 @@ class MessageSocket:
             self._send(memoryview(framed(message)), ends)
 
     def beat(self) -> None:
-        """This process lives. Where the other side is behind with reading, or a message is on its way, nothing is
+        """This process lives. Where the other side is slow to read, or a message is on its way, nothing is
         sent."""
         if not self._lock.acquire(blocking=False):
             return

@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 
 from cadence.kernels.interface.row_ops import RowState, StepBatch
-from cadence.models.interface.drafter import TargetStates
 from cadence.models.interface.model import ForwardContext, LayerCache
+from cadence.models.interface.model_proposer import TargetStates
 from cadence.runner.layout import BatchLayout
 from cadence.runner.shapes import StepShape
 

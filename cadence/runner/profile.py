@@ -30,7 +30,7 @@ def dummy_plan(
     num_computed: int = 0,
 ) -> StepPlan:
     """Sequences of so many new tokens each, all of which sample, after the last `width` if they have so many.
-    num_computed: tokens before them
+    width: 0, where the model has no logits. num_computed: tokens before them
 
     Every sequence is the dummy row, whose block table names only the null block.
     """
@@ -56,5 +56,5 @@ def dummy_plan(
         num_tokens_np=np.asarray(counts, dtype=np.int32),
         num_computed_np=np.full(num, num_computed, dtype=np.int32),
         num_samples_np=np.minimum(counts, width).astype(np.int32),
-        width=width,
+        width=max(width, 1),
     )

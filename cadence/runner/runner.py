@@ -12,11 +12,12 @@ from cadence.core.contract.step import NO_PLAN, Mail, StepPlan, StepResult
 from cadence.core.contract.table import RequestTable
 from cadence.models.interface.model import LayerCache
 from cadence.runner.feature import DeviceFeature
+from cadence.runner.forward_pass import ForwardPass
 from cadence.runner.layout import BatchLayout
+from cadence.runner.loop import Computed, ForwardCount, ForwardLoop, HiddenHook
 from cadence.runner.parts import Part
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.requests import RequestRows
-from cadence.runner.step_loop import Computed, ForwardCount, HiddenHook, StepLoop
 from cadence.sample.pipeline import SamplePipeline
 
 
@@ -30,7 +31,8 @@ class RunnerParts:
     features: Mapping[str, DeviceFeature]  # by name
     hooks: Sequence[HiddenHook]
     sampler: SamplePipeline
-    loop: StepLoop
+    forward: ForwardPass  # the loop's
+    loop: ForwardLoop
 
 
 class Runner:
@@ -72,7 +74,7 @@ class Runner:
             self._queued.append((step_id, part))
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
-        self._parts.loop.use_caches(caches)
+        self._parts.forward.use_caches(caches)
 
     def vacate(self, row: int) -> None:
         """Ends a row outside any plan."""
@@ -111,8 +113,8 @@ class Forwards:
         first = BatchLayout.of(plan)
         for name, payload in plan.payloads.items():
             first = parts.features[name].mark(first, payload)
-        self._first = parts.loop.with_inputs(first)
-        self._following = parts.loop.with_inputs(self._first.following(plan.width, plan.waits))
+        self._first = parts.forward.with_inputs(first)
+        self._following = parts.forward.with_inputs(self._first.following(plan.width, plan.waits))
         self._draws = parts.sampler.only_draws(self._following.sampling_np)
         self._hooks = [hook for hook in parts.hooks if hook.active(plan.rows_np)]  # of the first
         self._waiting = plan.waits

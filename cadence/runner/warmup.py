@@ -9,9 +9,9 @@ from functools import partial
 from cadence.core.sampling_params import SamplingParams
 from cadence.kernels.interface.attention_batch import LARGE_RUN, LONG
 from cadence.runner.limits import RunnerLimits
+from cadence.runner.loop import ForwardLoop
 from cadence.runner.profile import largest_step
 from cadence.runner.shapes import PROMPT_SIZES
-from cadence.runner.step_loop import StepLoop
 
 RunPlan = Callable[[list[int], SamplingParams, int], None]
 # (new tokens of each sequence, what all of them sample, tokens before these)
@@ -28,7 +28,7 @@ class WarmupPiece:
     run: Callable[[], None]
 
 
-def warmup_pieces(run_plan: RunPlan, loop: StepLoop, limits: RunnerLimits) -> list[WarmupPiece]:
+def warmup_pieces(run_plan: RunPlan, loop: ForwardLoop, limits: RunnerLimits) -> list[WarmupPiece]:
     """Nothing where nothing is recorded beforehand: there a first time costs no more than a second."""
     wanted = loop.wanted()
     if not wanted.first:

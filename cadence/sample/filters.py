@@ -1,4 +1,8 @@
-"""Temperature, min_p, top_k and top_p, in this order. Greedy rows pass through unchanged."""
+"""What changes the logits of rows that draw. Greedy rows pass through unchanged.
+
+Filters keep nothing of their own: they read the `SamplingTable`. A new one is a class here, a line of `make_filters`
+and, where its field of `SamplingParams` is a float, a name in `FLOATS`.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,23 @@ import torch
 
 from cadence.core.contract.step import BoolArray
 from cadence.device.base import Device
-from cadence.sample.context import SampleContext
+from cadence.sample.context import LogitsStep, SampleContext
 from cadence.sample.lines import NOTHING, LineIndex, LinePicker, in_pieces
 from cadence.sample.params import SamplingTable
 from cadence.sample.top_tokens import top_tokens
 
+FLOATS = ("top_p", "min_p")  # fields of `SamplingParams` that filters read, beside the temperature and top_k
 _CANDIDATES = 1024  # for top_p: nearly always more than it keeps
+
+
+def make_filters(device: Device, table: SamplingTable, vocab_size: int) -> list[LogitsStep]:
+    """In the order in which they run."""
+    return [
+        Temperature(table),
+        MinP(device, table),
+        TopK(device, table, vocab_size),
+        TopP(device, table, vocab_size),
+    ]
 
 
 class Temperature:

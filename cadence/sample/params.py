@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from cadence.core.contract.step import NewRow
+from cadence.core.sampling_params import SamplingParams
 from cadence.device.base import Device
 from cadence.device.staged import RowScalars
 
@@ -12,12 +15,15 @@ from cadence.device.staged import RowScalars
 class SamplingTable:
     """A `RequestTable`. Greedy rows hold temperature 1, so that dividing by it leaves their logits as they are."""
 
-    def __init__(self, device: Device, num_rows: int) -> None:
-        floats = dict.fromkeys(("temperature", "top_p", "min_p"), "f32")
-        self.scalars = RowScalars(device, num_rows, {"seed": "i64", **floats, "top_k": "i32", "random": "i32"})
+    def __init__(self, device: Device, num_rows: int, floats: Sequence[str] = ()) -> None:
+        """floats: fields of `SamplingParams` that are kept as they are, under their names"""
+        columns = {"seed": "i64", "top_k": "i32", "random": "i32", "temperature": "f32"}
+        self.scalars = RowScalars(device, num_rows, columns | dict.fromkeys(floats, "f32"))
         self.random_np = np.zeros(num_rows, dtype=np.bool_)  # rows that need noise
+        self._floats = tuple(floats)
+        unset = self._floats_of(SamplingParams())
         for row in range(num_rows):  # a row named before it was added is greedy
-            self.scalars.set(row, temperature=1.0, top_p=1.0)
+            self.scalars.set(row, temperature=1.0, **unset)
 
     def add(self, row: int, request: NewRow) -> None:
         sampling = request.sampling
@@ -27,9 +33,8 @@ class SamplingTable:
             random=not sampling.greedy,
             seed=signed64(request.seed),
             temperature=1.0 if sampling.greedy else sampling.temperature,
-            top_p=sampling.top_p,
-            min_p=sampling.min_p,
             top_k=min(sampling.top_k, np.iinfo(np.int32).max),
+            **self._floats_of(sampling),
         )
 
     def remove(self, row: int) -> None:
@@ -37,6 +42,9 @@ class SamplingTable:
 
     def flush(self) -> None:
         self.scalars.flush()
+
+    def _floats_of(self, sampling: SamplingParams) -> dict[str, float]:
+        return {name: getattr(sampling, name) for name in self._floats}
 
 
 def signed64(seed: int) -> int:

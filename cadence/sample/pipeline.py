@@ -16,7 +16,7 @@ from cadence.sample.bad_words import BadWords
 from cadence.sample.bias import AllowedTokens, LogitBias
 from cadence.sample.context import LogitsStep, RowStep, SampleContext
 from cadence.sample.custom import DeviceProcessors, HostProcessors
-from cadence.sample.filters import MinP, Temperature, TopK, TopP
+from cadence.sample.filters import FLOATS, Temperature, make_filters
 from cadence.sample.logprobs import LogprobsTable
 from cadence.sample.masks import MaskedRows
 from cadence.sample.min_tokens import MinTokens
@@ -30,7 +30,8 @@ from cadence.sample.thinking import ThinkingBudget
 class SamplePipeline:
     """The only place that names the features of sampling. Steps run in the order in which they are listed.
 
-    A feature is listed once: it is told of rows and has its turn at the logits. Filters keep nothing of their own.
+    A feature is listed once: it is told of rows and has its turn at the logits. Filters, which keep nothing of their
+    own, come after them, as `filters.py` lists them.
     """
 
     tables: list[RequestTable]  # added to, removed from and flushed by the runner
@@ -45,7 +46,7 @@ class SamplePipeline:
         logits_processors: Sequence[LogitsProcessor] = (),
         new_sampler: SamplerFactory = Sampler,
     ) -> None:
-        sampling = SamplingTable(device, num_rows)
+        sampling = SamplingTable(device, num_rows, FLOATS)
         self._masks = MaskedRows(device, ops, num_rows)
         features: list[RowStep] = [
             AllowedTokens(device, num_rows),
@@ -58,14 +59,8 @@ class SamplePipeline:
             ThinkingBudget(device, num_rows),
             self._masks,
         ]
-        filters: list[LogitsStep] = [
-            Temperature(sampling),
-            MinP(device, sampling),
-            TopK(device, sampling, vocab_size),
-            TopP(device, sampling, vocab_size),
-        ]
         self._logprobs = LogprobsTable(device, num_rows, vocab_size, logprobs_mode)
-        self._steps: list[LogitsStep] = [*features, *filters]
+        self._steps: list[LogitsStep] = [*features, *make_filters(device, sampling, vocab_size)]
         self._beyond_masks = [step for step in self._steps if not isinstance(step, Temperature | MaskedRows)]
         self._sampler = new_sampler(device, ops, sampling)
         self.tables = [sampling, *features, self._logprobs, *self._sampler.tables]

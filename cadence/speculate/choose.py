@@ -41,5 +41,5 @@ def sampler_of(asked: SpeculativeConfig, state: RowState, drafts: DraftDistribut
 def distributions_of(asked: SpeculativeConfig, num_rows: int, draft: AnyDraftModel) -> DraftDistributions:
     """What drafts are drawn from. draft: the model that makes them, if one does"""
     if asked.rejection_sample_method == PROBABILISTIC and isinstance(draft, DraftModel):
-        return DraftLogits(num_rows, asked.num_tokens, draft.drafter.vocabulary.target_ids, torch.float32)
+        return DraftLogits(num_rows, asked.num_tokens, draft.proposer.vocabulary.target_ids, torch.float32)
     return SureDrafts()

@@ -6,12 +6,12 @@ import torch
 
 from cadence.core.kv_spec import LayerKV
 from cadence.models.decoder import DecoderLM
-from cadence.models.interface.drafter import DraftStates, DraftVocabulary, TargetStates
 from cadence.models.interface.model import ForwardContext, ModelInputs
+from cadence.models.interface.model_proposer import DraftStates, DraftVocabulary, TargetStates
 
 
 class DraftLM:
-    """Implements `Drafter`. Ids mean the same to both models; one may have more of them at the end than the other."""
+    """Implements `ModelProposer`. Ids mean the same to both models; one may have more of them at the end."""
 
     ahead = 0
     begins_with = TargetStates.NONE

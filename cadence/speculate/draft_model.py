@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from cadence.core.kv_spec import LayerKV
-from cadence.models.interface.drafter import Drafter
 from cadence.models.interface.model import LayerCache
+from cadence.models.interface.model_proposer import ModelProposer
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ NO_STATES = StatesOfToken(0, 0, torch.float32)
 
 @dataclass(frozen=True, slots=True)
 class DraftModel:
-    """Its attention layers are numbered after the target's: `plan_layout(target.kv_layers() + drafter.kv_layers())`.
+    """Its attention layers are numbered after the target's: `plan_layout(target.kv_layers() + proposer.kv_layers())`.
     Layers of one window share block tables: the proposer's keys of a position lie in the block that holds the target's.
     """
 
-    drafter: Drafter
+    proposer: ModelProposer
     vocab_size: int  # ids that it knows
     first_layer: int  # of its layers among all; the target's come before
     max_len: int  # tokens: no position of max_len or more is drafted from
@@ -39,15 +39,15 @@ class DraftModel:
     @property
     def waits(self) -> bool:
         """Its keys are made of the target's states: while no drafts are asked for, these are kept instead."""
-        return bool(self.drafter.ahead and self.kv_layers())
+        return bool(self.proposer.ahead and self.kv_layers())
 
     @property
     def aux_layers(self) -> tuple[int, ...]:
         """Of the target, whose streams it begins with."""
-        return tuple(self.drafter.aux_layers)
+        return tuple(self.proposer.aux_layers)
 
     def kv_layers(self) -> list[LayerKV]:
-        return self.drafter.kv_layers()
+        return self.proposer.kv_layers()
 
     def caches(self, caches: Sequence[LayerCache]) -> Sequence[LayerCache]:
         """Of all layers -> the proposer's own."""

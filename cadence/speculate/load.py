@@ -44,5 +44,5 @@ def _model(config: ModelConfig, load: LoadConfig, build: BuildContext, target: D
     """One of the same tokenizer, which the caller has made sure of. It drafts as far as it was made for."""
     max_len = min(limit, model_context_length(config.hf))
     model = load_model(config, load, replace(build, max_model_len=max_len))
-    drafter = DraftLM(model, target.vocab_size, build.device)
-    return DraftModel(drafter, model.vocab_size, len(target.kv_layers()), max_len)
+    proposer = DraftLM(model, target.vocab_size, build.device)
+    return DraftModel(proposer, model.vocab_size, len(target.kv_layers()), max_len)

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from cadence.structured.grammar import Grammar
 from cadence.structured.limits import GrammarLimits
 
-Outcome = Grammar | str  # what was compiled, or why it was not: a sentence behind the name of the field
+Outcome = Grammar | str  # what was compiled, or why it was not: a sentence after the name of the field
 
 
 class GrammarCache:

@@ -29,7 +29,7 @@ TRIALS = 3
 
 
 class RefusedGrammarError(Exception):
-    """The sentence goes behind the name of the field: "is no valid regex: ..."."""
+    """The sentence goes after the name of the field: "is no valid regex: ..."."""
 
 
 class SlowGrammarError(RefusedGrammarError):

@@ -159,6 +159,6 @@ class _LarkWriter:
         """In quotes; special tokens by their numbers."""
         for name, token in self._special.items():
             if name in text:
-                before, _, behind = text.partition(name)
-                return " ".join(filter(None, (self._text(before), f"<[{token}]>", self._text(behind))))
+                before, _, after = text.partition(name)
+                return " ".join(filter(None, (self._text(before), f"<[{token}]>", self._text(after))))
         return json.dumps(text) if text else ""

@@ -14,7 +14,7 @@ from cadence.structured.canonical import CanonicalTokens, Encode
 from cadence.structured.grammar import MaskArray, last_word, mask_words
 from cadence.structured.vocabulary import Vocabulary
 
-SLOW_SECONDS = 0.1  # to accept a token and work out the mask behind it
+SLOW_SECONDS = 0.1  # to accept a token and work out the mask after it
 MOST_SLOW = 8  # in a row: a busy machine may take that long for any of them, but hardly for all
 FEW = 16  # words of a mask with any token: forced text has no more beginnings than that
 
@@ -47,7 +47,7 @@ class XgrammarTables:
         for token, name in vocabulary.special.items() if with_special else ():
             pieces[token] = name
         stops = list(vocabulary.stop_ids)
-        # Without the padding behind the last token, which would be gone through for every mask and token.
+        # Without the padding after the last token, which would be gone through for every mask and token.
         size = 1 + max([*(token for token, piece in enumerate(pieces) if piece), *stops], default=0)
         raw = package.VocabType.RAW
         return package.TokenizerInfo(pieces[:size], raw, vocab_size=size, stop_token_ids=stops), pieces[:size]

@@ -23,7 +23,7 @@ from cadence.text.template_limits import Budget, LimitError, RaisedError, Templa
 
 CONTENT_FORMATS = ("auto", "string", "openai")
 _RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize")
-# Written behind the final message to see where it ends. The space at its end tells whether the template trims.
+# Written after the final message to see where it ends. The space at its end tells whether the template trims.
 _END_MARK = "<<cadence: the final message ends here>> "
 _CACHE_SIZE = 32  # compiled templates
 

@@ -114,7 +114,7 @@ class ControlCodes:
 
 
 def _around_roles(tokens: list[str]) -> dict[tuple[str, str], tuple[str, str]]:
-    """(token, role) -> what stands before and behind the role in the token, where something stands on both sides."""
+    """(token, role) -> what stands before and after the role in the token, where something stands on both sides."""
     found = {}
     for token in tokens:
         for role in ROLES:

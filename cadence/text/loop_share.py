@@ -29,7 +29,7 @@ class LoopShare:
 
 
 class LoopTurns:
-    """A turn begins so many requests, or twice as many behind a wait; others wait for later turns, in their order."""
+    """A turn begins so many requests, or twice as many after a wait; others wait for later turns, in their order."""
 
     def __init__(self, limit: int = BEGUN_AT_ONCE) -> None:
         self._limit = limit

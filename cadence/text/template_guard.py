@@ -197,7 +197,7 @@ class GenerationTag(jinja2.ext.Extension):
 
 
 class TemplateDict:
-    """`dict(...)` without the type behind it."""
+    """`dict(...)`, without access to the type."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         return dict(*args, **kwargs)

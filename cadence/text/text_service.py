@@ -111,6 +111,10 @@ class TextService:
         self._templates = TextProcess(load)
         _ = tokenizer.bound  # takes a moment, which no request should wait for
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer
+
     def loaded(self) -> TextService:
         """Itself; refused where there is no tokenizer."""
         return self

@@ -88,7 +88,7 @@ def _keeps_text(step: Step) -> bool:
 
 
 def _shrinkage(step: Step) -> float:
-    """Bytes before a normaliser per byte behind it, at most."""
+    """Bytes before a normaliser per byte after it, at most."""
     kind = step["type"]
     if kind in ("Prepend", "ByteLevel"):
         return 1.0

@@ -19,19 +19,6 @@ LogprobsOnePosition = dict[int, Logprob]
 ChatCompletionMessageParam = dict[str, Any]
 
 
-@dataclass(slots=True)
-class PoolingParams:
-    """What to ask of a model that embeds or classifies; no engine takes it yet."""
-
-    use_activation: bool | None = None
-    dimensions: int | None = None
-    step_tag_id: int | None = None
-    returned_token_ids: list[int] | None = None
-    task: str | None = None
-    skip_reading_prefix_cache: bool | None = None
-    extra_kwargs: dict[str, Any] | None = None
-
-
 class SamplingType(IntEnum):
     GREEDY = 0
     RANDOM = 1

@@ -26,7 +26,6 @@ _BENCH_DATA = "cadence.vllm.bench_data"
 _CONFIG = "cadence.vllm.data:ConfigDict"
 
 MISSING = {
-    "pooling": "models that embed, classify or score are not in this version",
     "media": "this version takes text only",
     "embeds": "prompts are texts or token ids, not embeddings",
     "encoder": "models with an encoder are not in this version",
@@ -42,8 +41,9 @@ _POOLING = dict.fromkeys(
         "PoolingOutput", "PoolingRequestOutput", "EmbeddingOutput", "EmbeddingRequestOutput", "ClassificationOutput",
         "ClassificationRequestOutput", "ScoringOutput", "ScoringRequestOutput",
     ),
-    "!pooling",
+    "cadence.core.pooled_outputs",
 )  # fmt: skip
+_POOLING_PARAMS = {"PoolingParams": "cadence.core.pooling_params"}
 _PROMPT_NAMES = {
     **dict.fromkeys(("PromptType", "TextPrompt", "TokensPrompt"), _PROMPTS),
     "SingletonPrompt": f"{_PROMPTS}:PromptType",
@@ -105,7 +105,7 @@ MODULES: dict[str, dict[str, str]] = {
         "EngineArgs": _ARGS,
         "AsyncEngineArgs": _ARGS,
         "SamplingParams": _SAMPLING,
-        "PoolingParams": _DATA,
+        **_POOLING_PARAMS,
         "ModelRegistry": _TOOLS,
         "RequestOutput": _OUTPUTS,
         "CompletionOutput": _OUTPUTS,
@@ -122,7 +122,7 @@ MODULES: dict[str, dict[str, str]] = {
         "SamplingType": _DATA,
         "LogitsProcessor": _SAMPLING,
     },
-    "pooling_params": {"PoolingParams": _DATA},
+    "pooling_params": _POOLING_PARAMS,
     "outputs": {"RequestOutput": _OUTPUTS, "CompletionOutput": _OUTPUTS, **_POOLING},
     "beam_search": dict.fromkeys(("BeamSearchOutput", "BeamSearchSequence"), _OUTPUTS),
     "inputs": _PROMPT_NAMES,
@@ -153,7 +153,7 @@ MODULES: dict[str, dict[str, str]] = {
     "utils.counter": {"Counter": _DATA},
     "utils.network_utils": {"get_open_port": _TOOLS, "get_ip": _TOOLS},
     "utils.system_utils": {"set_ulimit": _TOOLS},
-    "utils.print_utils": {"print_embeddings": "!pooling"},
+    "utils.print_utils": {"print_embeddings": _TOOLS},
     "utils.torch_utils": {"set_random_seed": _TOOLS},
     "model_executor": {"set_random_seed": _TOOLS},
     "model_executor.utils": {"set_random_seed": _TOOLS},
@@ -164,6 +164,7 @@ MODULES: dict[str, dict[str, str]] = {
     "distributed.parallel_state": _CLEANUP,
     "config": _CONFIGS,
     "config.compilation": {"CompilationConfig": _CONFIG},
+    "config.pooler": {"PoolerConfig": _CONFIG},
     "config.kv_transfer": {"KVTransferConfig": _CONFIG},
     "platforms": {"current_platform": _TOOLS},
     "logger": {"init_logger": _DATA},

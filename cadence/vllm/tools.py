@@ -109,6 +109,12 @@ def get_ip() -> str:
             return "127.0.0.1"
 
 
+def print_embeddings(embeds: list[float], context: str = "Embeddings") -> None:
+    """The first numbers of an embedding, and how many there are."""
+    shown = ", ".join(map(str, embeds[:4]))
+    print(f"{context}: [{shown}{', ...' if len(embeds) > 4 else ''}] (size={len(embeds)})")
+
+
 def set_ulimit(target: int = 65535) -> None:
     """Raises the limit of open files, as far as this user may."""
     import resource

@@ -93,18 +93,24 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
     "cadence/runner/runner.py": {
         "core.contract": "step table",
         "models.interface": "model",
-        "runner": "feature layout parts step_loop",
+        "runner": "feature forward_pass layout loop parts",
         "runner.state": "blocks requests",
         "sample": "pipeline",
     },
     "cadence/runner/step_loop.py": {
         "core.contract": "step",
+        "kernels.interface": "row_ops",
+        "models.interface": "wanted",
+        "runner": "after_sample driver feature forward_pass graphs layout loop parts shapes",
+        "sample": "context pipeline sampler",
+    },
+    "cadence/runner/forward_pass.py": {
         "device": "base",
         "kernels.interface": "ops row_ops",
         "models.interface": "aux_hidden model wanted",
-        "runner": "after_sample buffers driver feature graphs layout parts shapes",
+        "runner": "after_sample buffers feature graphs layout shapes",
         "runner.state": "blocks requests",
-        "sample": "context pipeline prompt_slice sampler",
+        "sample": "prompt_slice",
     },
 }
 

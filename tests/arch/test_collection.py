@@ -38,7 +38,8 @@ class Collection:
 def command_of(makefile: str) -> list[str]:
     """The words after `python -m pytest` of the target `unit`, without those about processes."""
     recipe = re.search(r"^unit:[^\n]*\n\t\S+ -m pytest([^\n]*)$", makefile, re.MULTILINE)
-    assert recipe and re.search(r"^test:.*\bunit\b", makefile, re.MULTILINE), "`make test` runs the target `unit`"
+    test = re.search(r"^test:[^\n]*\n\t.*\bunit\b", makefile, re.MULTILINE)
+    assert recipe and test, "`make test` runs the target `unit`"
     words = shlex.split(recipe[1])
     dropped = {at + step for at, word in enumerate(words) if word in _OF_PROCESSES for step in (0, 1)}
     return [word for at, word in enumerate(words) if at not in dropped]

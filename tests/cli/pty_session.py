@@ -46,7 +46,7 @@ class PtySession:
         os.write(self._master, keys.encode())
 
     def wait(self, text: str) -> str:
-        """Waits for `text` behind what was waited for last; returns what came up to it."""
+        """Waits for `text` after what was waited for last; returns what came up to it."""
         ends = time.monotonic() + PATIENCE
         while (found := self.seen.find(text, self._read)) < 0:
             assert time.monotonic() < ends and self._receive(ends), f"no {text!r} in {self.seen[self._read :]!r}"

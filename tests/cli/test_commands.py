@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cadence import LLM, SamplingParams
@@ -84,9 +85,39 @@ def test_bench_throughput(engine_flags: list[str], capsys: pytest.CaptureFixture
     assert numbers["output_tokens_per_second"] == pytest.approx(20 / numbers["elapsed_time"])
 
 
+def test_embed(
+    engine_flags: list[str],
+    llm: LLM,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = ["the quick brown", "to be or not", "to be"]
+    vectors_np = np.array([output.outputs.embedding for output in llm.embed(texts, use_tqdm=False)], np.float32)
+    assert main(["embed", *texts, *engine_flags]) == 0
+    captured = capsys.readouterr()
+    found = [json.loads(line) for line in captured.out.splitlines()]
+    assert [(line["index"], line["text"]) for line in found] == list(enumerate(texts)) and captured.err == ""
+    assert np.array_equal(np.array([line["embedding"] for line in found], np.float32), vectors_np)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(texts * 40) + "\n"))
+    path = tmp_path / "vectors.npy"
+    assert main(["embed", "--output", str(path), *engine_flags]) == 0
+    assert np.array_equal(np.load(path), np.tile(vectors_np, (40, 1)))
+    assert "120 of 120 texts" in capsys.readouterr().err
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    assert main(["embed", "--file", str(tmp_path / "texts.txt"), "--format", "table", *engine_flags]) == 0
+    head, *rows, last = capsys.readouterr().out.splitlines()
+    assert head.split() == ["0", "1", "2"] and last.startswith("3 texts")
+    shown = np.array([row.split()[-3:] for row in rows], np.float32)
+    np.testing.assert_allclose(shown, vectors_np @ vectors_np.T, atol=0.0051)
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
+        (["embed", "a", "--dimensions", "7"], "entries"),
+        (["embed", "a", "--format", "npy"], "--format npy needs --output"),
+        (["embed", "--file", "/nowhere"], "--file /nowhere cannot be read"),
         (["bench", "latency", "--input-len", "200", "--output-len", "100"], "is above max_model_len=256"),
         (["generate", "word " * 300], "256"),
         (["generate", "hi", "--block-size", "24"], "block_size=24 is not a power of two"),

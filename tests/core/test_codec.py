@@ -151,6 +151,12 @@ def test_what_no_message_can_carry_is_refused_by_name(
 FAILURE = Failure(FailureCode.NO_TOKEN_LEFT, "none is left")
 
 
+def test_a_payload_of_an_unknown_feature_is_named() -> None:
+    for feature in ("weather", DRAFTS):  # drafts send no mail
+        with pytest.raises(msgspec.ValidationError, match=f"a payload of the feature '{feature}'.*{GRAMMAR}"):
+            decode_mail(msgspec.msgpack.encode({feature: 1}))
+
+
 def test_plans_and_results_cross_as_bytes() -> None:
     rows_np = np.array([3, 1], dtype=np.int32)
     said = RowPayloads({ADAPTERS: 1, GRAMMAR: True, DRAFTS: 2})

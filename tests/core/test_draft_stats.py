@@ -12,7 +12,7 @@ from cadence.core.contract.messages import FromEngine
 from cadence.core.contract.update import RequestUpdate
 from cadence.core.draft_stats import NO_DRAFTS, DraftStats, Run, first_runs, kept_places
 
-# A forward brings its own token, or ends before it does, behind as many drafts as were right.
+# A forward brings its own token, or ends before it does, after as many drafts as were right.
 RUNS = st.lists(st.integers(0, 5).flatmap(lambda k: st.tuples(st.just(k), st.integers(0, k + 1))), max_size=6)
 
 

@@ -37,6 +37,15 @@ def test_every_layer_is_in_one_group_of_its_window(layers: list[LayerKV], dtype:
     assert len(layout.groups) <= 12
 
 
+def test_layers_that_pass_have_one_place_together() -> None:
+    """Whatever their number, on every device that has some of them."""
+    layers = [LayerKV(4, 32, passing=True), LayerKV(4, 64, passing=True), LayerKV(4, 64, passing=True)]
+    layout = plan_layout(layers, SIZE, "float32")
+    assert layout.block_bytes == layer_bytes(layers[1], "float32")
+    assert len(set(layout.places)) == 1 and layout.groups == (KVGroup(FULL, 0, (0, 1, 2)),)
+    assert layout.of_layers([0, 1, 2]) == layout
+
+
 @settings(deadline=None)
 @given(MANY, DTYPES)
 def test_layers_of_one_group_do_not_overlap_and_bytes_add_up(layers: list[LayerKV], dtype: str) -> None:

@@ -126,7 +126,7 @@ def test_they_stand_in_a_recorded_list() -> None:
 
 
 def test_who_waits_for_a_dead_rank_returns_with_an_error() -> None:
-    """Rank 2 dies in mid-operation; whoever notices aborts."""
+    """Rank 2 dies in mid-operation; the rank that notices aborts."""
 
     def work(ranks: CpuCollectives, calls: Calls) -> None:
         x = torch.ones(100)

@@ -83,12 +83,12 @@ def test_stages_through_the_host() -> None:
                 links.send(x)
             for tokens in told:
                 out = torch.zeros_like(tokens)
-                links.hear(out)
+                links.receive_broadcast(out)
                 assert torch.equal(out, tokens)
         else:
             for x, tokens in zip(sent, told, strict=True):
                 assert torch.equal(links.receive(tuple(x.shape), x.dtype), x)
-                links.tell(tokens)
+                links.broadcast(tokens)
         links.check()
 
     in_threads(work)

@@ -11,6 +11,7 @@ import pytest
 
 from cadence import LLM, RequestOutput, SamplingParams
 from cadence.config.args import EngineArgs
+from cadence.core.architectures import ARCHITECTURES
 from cadence.core.contract.step import StepPlan, StepResult
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import LayerKV, plan_layout
@@ -29,6 +30,10 @@ OPTIONS = {"dtype": "float32", "max_model_len": 160, "num_gpu_blocks_override": 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=3, prompt_logprobs=2)
 SEEDED = SamplingParams(temperature=0.9, seed=7, max_tokens=24, ignore_eos=True, repetition_penalty=1.2)
 PLAIN = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+
+
+def test_every_file_of_models_has_a_family_here() -> None:
+    assert set(ARCHITECTURES.values()) - set(FAMILIES) == set()
 
 
 @pytest.mark.parametrize("family", mostly_wide(FAMILIES, ("gemma2", "qwen3_moe_mixed")))
@@ -52,10 +57,10 @@ def answers(directory: Path, **options: Any) -> list[RequestOutput]:
         return run(engine, work())
 
 
-DRAFTERS = ("draft model", "ngram", "suffix", "eagle3", "mtp as in MiMo", "medusa")
+PROPOSERS = ("draft model", "ngram", "suffix", "eagle3", "mtp as in MiMo", "medusa")
 
 
-@pytest.mark.parametrize("layout", mostly_wide(DRAFTERS, ("eagle3",)))
+@pytest.mark.parametrize("layout", mostly_wide(PROPOSERS, ("eagle3",)))
 def test_drafts_of_the_last_stage_change_nothing(
     layout: str, tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:

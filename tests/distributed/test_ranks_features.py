@@ -63,10 +63,10 @@ def test_ranks_have_their_share_of_adapters(family: str, tiny_model: Callable[[s
     assert len({str(answers) for answers in found[0]}) == len(found[0])  # each adapter changes something
 
 
-DRAFTERS = ("draft model", "eagle", "eagle3", "medusa of vLLM", "mtp as in DeepSeek")
+PROPOSERS = ("draft model", "eagle", "eagle3", "medusa of vLLM", "mtp as in DeepSeek")
 
 
-@pytest.mark.parametrize("layout", mostly_wide(DRAFTERS, ("draft model",)))
+@pytest.mark.parametrize("layout", mostly_wide(PROPOSERS, ("draft model",)))
 def test_models_draft_for_ranks(layout: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     """A head is whole at every rank; a model that drafts is shared as its target is, and is right about itself."""
     directory, speculative = tiny_model("llama"), {"num_speculative_tokens": 3, "adaptive": False}

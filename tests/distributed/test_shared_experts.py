@@ -273,7 +273,7 @@ def test_rounds_are_counted_alike() -> None:
     one.end()
     other.end()
     assert not one.is_called and not other.is_called
-    other.heard()  # a bell that rang for a round that is over calls nobody
+    other.clear_bell()  # one that rang for a round that is over calls no engine
     assert not other.is_called
     group.close("the end")
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cadence import LLM, SamplingParams
+from cadence.core.architectures import ARCHITECTURES
 from cadence.core.errors import ConfigError
 from cadence.core.outputs import Logprob, RequestOutput
 from cadence.kernels.interface.attention_batch import AttentionShape
@@ -111,6 +112,10 @@ def check_near(mine: list[dict[int, Logprob]], theirs: list[dict[int, Logprob]],
     for here, there in zip(mine, theirs, strict=True):
         expected = {token: each.logprob for token, each in here.items()}
         assert {token: each.logprob for token, each in there.items()} == pytest.approx(expected, abs=near)
+
+
+def test_every_file_of_models_has_a_family_here() -> None:
+    assert set(ARCHITECTURES.values()) - set(FAMILIES) == set()
 
 
 @pytest.mark.parametrize("family", mostly_wide(FAMILIES, ("llama", "gpt2")))

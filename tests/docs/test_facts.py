@@ -21,6 +21,7 @@ from tests.docs.commands import parser_of
 
 _SPAN = re.compile(r"`([^`\n]+)`")
 _FILE = re.compile(r"[\w./-]+/[\w.-]+\.(py|md|c|h|json|jsonl|txt|yml|yaml|toml|png|service)")
+_IN_FILE = re.compile(r"`(\w+)`(?: (?:of|in)| \() `([\w./]+\.py)`")  # `NAME` of `path/file.py`
 _FLAG = re.compile(r"(?<![\w-])--(?:no-)?([a-z][a-z0-9_-]+)")
 _COMMANDS = tuple(
     [name]
@@ -29,6 +30,7 @@ _COMMANDS = tuple(
         "generate",
         "chat",
         "complete",
+        "embed",
         "run-batch",
         "quantize",
         "save-sharded",
@@ -37,15 +39,19 @@ _COMMANDS = tuple(
     ]
 )
 _BENCHES = (["bench", "latency"], ["bench", "throughput"], ["bench", "serve"])
-_ROOTS = ("", "cadence/", "cadence/kernels/cpu/", "docs/", "docs/using/", "tests/server/", "benchmarks/results/")
+_ROOTS = (
+    "", "cadence/", "cadence/kernels/cpu/", "cadence/entrypoints/server/", "docs/", "docs/using/", "tests/server/",
+    "benchmarks/results/",
+)  # fmt: skip
 # Flags of other programs, and of our benchmarks and tests, that pages speak of.
 _OTHERS = {
     "model-map",  # of python -m cadence.vllm, as is path
     "path",
     "vocabulary",  # of python -m training.train, as is drafts
     "drafts",
-    "fault-rounds",  # of the tests, as is cold
+    "fault-rounds",  # of the tests, as are cold and wide
     "cold",
+    "wide",
     "fail-with-body",
     "help",
     "version",
@@ -79,6 +85,19 @@ def test_files(page: str) -> None:
     named = [span for span in _spans(page) if _FILE.fullmatch(span) and not span.startswith(("path/", "./", "/"))]
     missing = [name for name in named if not any((ROOT / root / name).exists() for root in (*_ROOTS, _here(page)))]
     assert not missing, f"{page} names files that are not there: {missing}"
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if page.startswith("docs/how_to_")])
+def test_recipes_name_what_a_file_defines(page: str) -> None:
+    """`NAME` of a file is a class, a function or a value that is made there, not one that is imported."""
+    text = re.sub(r"\s+", " ", (ROOT / page).read_text(encoding="utf-8"))
+    missing = []
+    for name, file in _IN_FILE.findall(text):
+        found = next(ROOT / root / file for root in _ROOTS if (ROOT / root / file).exists())
+        made = rf"^\s*(?:(?:async )?def |class ){name}\b|^\s*{name}(?:: [^=\n]+)? \+?= |^\s*{name}: "
+        if not re.search(made, found.read_text(encoding="utf-8"), re.MULTILINE):
+            missing.append(f"{name} of {file}")
+    assert missing == []
 
 
 def _here(page: str) -> str:

@@ -1,4 +1,4 @@
-"""Drafts that a model makes change no token and no logprob, in every engine; and with the target itself as the drafter
+"""Drafts that a model makes change no token and no logprob, in every engine; and with the target itself as the proposer
 every greedy draft is right, whatever happened to its keys on the way."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def drafts_by(directory: Path, method: str = "draft_model", **keys: Any) -> dict
 
 
 def assert_all_right(greedy: RequestOutput) -> None:
-    """But those behind its last token."""
+    """But those after its last token."""
     stats = greedy.speculation
     assert stats.num_drafted - stats.num_accepted < DRAFTS and stats.num_accepted > DRAFTS
 

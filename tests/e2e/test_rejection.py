@@ -168,7 +168,7 @@ def test_a_model_that_drafts_for_itself_is_always_right(llama: Path, temperature
 
 
 def likely_next(engine: LLMEngine, texts: list[list[int]], temperature: float) -> list[dict[int, float]]:
-    """The most likely tokens behind each text, with their probabilities."""
+    """The most likely tokens after each text, with their probabilities."""
     asked = SamplingParams(temperature=0, max_tokens=1, logprobs=VOCAB)
     found = []
     for output in run(engine, [(text, asked) for text in texts]):

@@ -69,7 +69,7 @@ def firsts(answer: list[int], count: int) -> list[int]:
 
 
 def test_a_stop_id_ends_a_run_wherever_it_stands(twins: Twins, answer: list[int]) -> None:
-    """Behind the first token come runs of five: a stop is met at each place in one. What was kept behind it is dropped,
+    """After the first token come runs of five: a stop is met at each place in one. What was kept after it is dropped,
     also where the device does not know the id, having room for sixteen."""
     text = PROMPT + answer
     places = firsts(answer, 13)
@@ -88,7 +88,7 @@ def test_a_stop_id_ends_a_run_wherever_it_stands(twins: Twins, answer: list[int]
 
 
 def test_the_end_of_the_sequence_too(twins: Twins, answer: list[int]) -> None:
-    """The model's own end token, pushed to the top at the places that a bias reaches: behind one of its tokens."""
+    """The model's own end token, pushed to the top at the places that a bias reaches: after one of its tokens."""
     for bias in (3.0, 4.0, 6.0):
         params = {"ignore_eos": False, "logit_bias": {1: bias}}
         expected = twins.says(**params)
@@ -224,8 +224,8 @@ def test_drafts_stay_within_the_models_length(directory: Path, graphs: str, step
                 assert not any(output.metrics.num_preemptions for output in found if output.metrics), right
 
 
-class FailsBehind:
-    """A device processor that leaves no token to choose behind a token."""
+class FailsAfter:
+    """A device processor that leaves no token to choose after a token."""
 
     on_device = True
 
@@ -239,20 +239,20 @@ class FailsBehind:
         return logits.masked_fill(last == self._token, float("-inf"))
 
 
-class RaisesBehind(FailsBehind):
+class RaisesAfter(FailsAfter):
     """One that raises there."""
 
     def __call__(
         self, tokens: torch.Tensor, lengths: torch.Tensor, prompt_lens: torch.Tensor, logits: torch.Tensor
     ) -> torch.Tensor:
         if (tokens.gather(1, lengths[:, None].long() - 1) == self._token).any():
-            raise ValueError(f"nothing comes behind {self._token}")
+            raise ValueError(f"nothing comes after {self._token}")
         return logits
 
 
-@pytest.mark.parametrize("processor", [FailsBehind, RaisesBehind])
-def test_what_fails_behind_a_draft_fails_when_the_row_comes_there(
-    twins: Twins, answer: list[int], processor: type[FailsBehind]
+@pytest.mark.parametrize("processor", [FailsAfter, RaisesAfter])
+def test_what_fails_after_a_draft_fails_when_the_row_comes_there(
+    twins: Twins, answer: list[int], processor: type[FailsAfter]
 ) -> None:
     for place in firsts(answer, 9):
         params = {"logits_processors": [processor(answer[place])], "logprobs": 1}
@@ -264,9 +264,9 @@ def test_what_fails_behind_a_draft_fails_when_the_row_comes_there(
             assert list(found.outputs[0].token_ids) == answer[: place + 1]
 
 
-@pytest.mark.parametrize("processor", [FailsBehind, RaisesBehind])
-def test_what_fails_behind_a_wrong_draft_fails_nobody(
-    twins: Twins, answer: list[int], processor: type[FailsBehind]
+@pytest.mark.parametrize("processor", [FailsAfter, RaisesAfter])
+def test_what_fails_after_a_wrong_draft_fails_nobody(
+    twins: Twins, answer: list[int], processor: type[FailsAfter]
 ) -> None:
     never = next(token for token in range(VOCAB) if token not in answer)
     params = {"logits_processors": [processor(never)]}
@@ -281,7 +281,7 @@ def test_a_processor_that_raises_for_one_fails_one(twins: Twins, answer: list[in
     prompts = [PROMPT, [*PROMPT[:4], 200], [*PROMPT[:4], 201]]
     spoken = [output.outputs[0].token_ids for output in run(twins.plain, [(prompt, made()) for prompt in prompts])]
     culprit = next(token for token in spoken[0][5:] if token not in spoken[1])
-    params = made(logits_processors=[RaisesBehind(culprit)])
+    params = made(logits_processors=[RaisesAfter(culprit)])
     requests = [(prompt, params) for prompt in prompts]
     expected = [run(twins.plain, [request])[0] for request in requests]
     assert [output.outputs[0].finish_reason for output in expected][:2] == ["error", "length"]

@@ -1,4 +1,4 @@
-"""The desk of requests with adapters: what is read when, what is forgotten, and in which order requests go on."""
+"""Requests that wait for adapters: what is read when, what is forgotten, and in which order requests go on."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ class World:
     def __init__(self, most: int, slots: int = 2) -> None:
         self.reader, self.slots = Reader(), SlotsInUse(slots)
         self.in_use = self.slots.said
-        self.desk = AdapterPreparer(self.reader.call, most, self.slots)
+        self.preparer = AdapterPreparer(self.reader.call, most, self.slots)
 
     def add(self, request_id: str, adapter: str) -> EngineRequest:
         request = make_request(request_id, [5], attachments=(AdapterSpec(adapter, f"/{adapter}"),))
-        assert self.desk.takes(request)
+        assert self.preparer.takes(request)
         return request
 
     def call(self, verb: Verb[Any, Any], payload: Any) -> Any:
-        return self.desk.handlers()[verb.name](payload)
+        return self.preparer.handlers()[verb.name](payload)
 
     def order(self, number: int, adapter: str) -> Any:
         """-> whether it was added, or a future of that"""
@@ -82,9 +82,9 @@ class World:
 
     def read(self, number: int, adapter: str) -> bool:
         answer = self.order(number, adapter)
-        assert isinstance(answer, Future) and not answer.done() and len(self.desk) == 1
+        assert isinstance(answer, Future) and not answer.done() and len(self.preparer) == 1
         self.reader.finish(f"/{adapter}")
-        assert self.ready() == [] and not len(self.desk)
+        assert self.ready() == [] and not len(self.preparer)
         return bool(answer.result(0))
 
     def listed(self) -> list[int]:
@@ -92,7 +92,7 @@ class World:
 
     def ready(self) -> list[str]:
         found = []
-        for request, outcome in self.desk.ready():
+        for request, outcome in self.preparer.ready():
             spec = request.attached(AdapterSpec)
             assert spec is not None
             if isinstance(outcome, Failure):
@@ -105,7 +105,7 @@ class World:
 
 def test_each_goes_on_when_its_adapter_was_read() -> None:
     world = World(most=4)
-    assert not world.desk.takes(make_request("plain", [5]))
+    assert not world.preparer.takes(make_request("plain", [5]))
     for request_id in ("a1", "b1", "a2", "c1"):
         world.add(request_id, request_id[0])
     assert world.ready() == [] and world.reader.begun == ["/a", "/b", "/c"]
@@ -113,14 +113,14 @@ def test_each_goes_on_when_its_adapter_was_read() -> None:
     assert world.ready() == ["b1"]
     world.reader.finish("/c", error="no such file")
     world.reader.finish("/a")
-    assert world.ready() == ["a1", "a2", "c1: no such file"] and not len(world.desk)
+    assert world.ready() == ["a1", "a2", "c1: no such file"] and not len(world.preparer)
     world.add("a3", "a")
     world.add("c2", "c")
     assert world.ready() == ["a3"] and world.reader.begun == ["/c"], "what failed is tried again"
 
 
 def test_host_memory_has_a_limit() -> None:
-    """What is not in use goes, the oldest use first; where all are in use, the next waits, and those behind it."""
+    """What is not in use goes, the oldest use first; where all are in use, the next waits, and those after it."""
     world = World(most=2)
     world.add("a1", "a")
     world.add("b1", "b")
@@ -157,9 +157,9 @@ def test_aborted_ones_wait_no_more() -> None:
     world = World(most=2)
     world.add("a1", "a")
     world.ready()
-    assert [request.request_id for request in world.desk.drop(["a1", "x"])] == ["a1"]
+    assert [request.request_id for request in world.preparer.drop(["a1", "x"])] == ["a1"]
     world.reader.finish("/a")
-    assert world.ready() == [] and not len(world.desk)
+    assert world.ready() == [] and not len(world.preparer)
     world.add("a2", "a")
     assert world.ready() == ["a2"]
 
@@ -226,7 +226,7 @@ def test_a_request_goes_on_with_the_adapter_it_had() -> None:
     world = World(most=2)
     for request_id, digest in (("new", ""), ("same", "a"), ("other", "b")):
         spec = AdapterSpec("sql", "/a", digest)
-        assert world.desk.takes(make_request(request_id, [5], attachments=(spec,)))
+        assert world.preparer.takes(make_request(request_id, [5], attachments=(spec,)))
     world.ready()
     world.reader.finish("/a")
     new, same, other = world.ready()

@@ -232,7 +232,7 @@ def test_several_engines_give_one_answer() -> None:
 
 
 def test_the_engine_carries_out_every_verb_that_is_not_the_ranks() -> None:
-    desk: Any = AdapterPreparer(lambda verb, payload: None, 4, AdapterSlots(2))
-    core = EngineCore(None, None, Intake([desk], desk.handlers()), 1, False)  # type: ignore[arg-type]
+    preparer: Any = AdapterPreparer(lambda verb, payload: None, 4, AdapterSlots(2))
+    core = EngineCore(None, None, Intake([preparer], preparer.handlers()), 1, False)  # type: ignore[arg-type]
     assert core._handlers.keys() == {verb.name for verb in CONTROL.values() if verb.at is Where.ENGINE}
     assert all(verb.deadline_s > 0 for verb in CONTROL.values())

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from cadence import LLM, RequestOutput, RequestOutputKind, SamplingParams
+from cadence import LLM, PoolingParams, RequestOutput, RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
 from cadence.core.errors import EngineDeadError, InvalidRequestError, ReaderTooSlowError, TokenizerError
 from cadence.engine.text.output_processor import MAX_HELD
@@ -151,6 +152,28 @@ def test_streams_go_on_when_the_engine_is_killed(server: Server) -> None:
     assert server.llm.num_restarts == restarts + 1
     assert disturbed == undisturbed
     assert {reason for _, _, reason in disturbed} == {"length"}
+
+
+def test_values_are_given_when_the_engine_is_killed(server: Server) -> None:
+    """kill -9 when the first of many prompts has its values: the others have theirs from the next engine."""
+
+    async def one(number: int) -> Any:
+        given = [5 + number % 90, *range(10, 300)]
+        outputs = [each async for each in server.llm.encode(given, PoolingParams(task="embed"), f"values-{number}")]
+        return outputs[0].outputs.data
+
+    async def many(kill: bool) -> Any:
+        jobs = [asyncio.ensure_future(one(number)) for number in range(100)]
+        await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+        if kill:
+            assert list(server.llm._supervisor._logic.journal), "some have none yet"
+            os.kill(server.llm.engine_pid, signal.SIGKILL)
+        return np.stack(await asyncio.gather(*jobs))
+
+    restarts = server.llm.num_restarts
+    undisturbed = server.run(many(kill=False))
+    assert np.array_equal(server.run(many(kill=True)), undisturbed)
+    assert server.llm.num_restarts == restarts + 1 and server.llm._outputs.num_unfinished() == 0
 
 
 def test_leaving_a_stream_ends_its_request(server: Server) -> None:

@@ -62,7 +62,7 @@ def test_a_prompt_that_cannot_be_served_is_named(inputs: InputProcessor, prompt:
 def test_the_rank_of_an_engine_is_one_that_there_is(inputs: InputProcessor, tokenizer: Tokenizer) -> None:
     def rank_of(inputs: InputProcessor, rank: Any) -> int | None:
         prompt = {"prompt_token_ids": [1], "data_parallel_rank": rank}
-        return inputs.process("r", prompt, SamplingParams()).request.data_parallel_rank
+        return inputs.process("r", prompt, SamplingParams()).engine
 
     of_three = InputProcessor(replace(LIMITS, num_engines=3), tokenizer)
     assert [rank_of(of_three, rank) for rank in (None, 0, 2)] == [None, 0, 2] and rank_of(inputs, 0) == 0

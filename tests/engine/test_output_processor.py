@@ -98,7 +98,7 @@ def test_which_tokens_were_drafts(outputs: OutputProcessor, kind: RequestOutputK
     assert len(last.outputs[0].token_ids) == (2 if delta else 6)
 
 
-def test_drafts_behind_a_stop_string_are_no_part_of_the_output(outputs: OutputProcessor, tokenizer: Tokenizer) -> None:
+def test_drafts_after_a_stop_string_are_no_part_of_the_output(outputs: OutputProcessor, tokenizer: Tokenizer) -> None:
     tokens = tokenizer.encode("The quick brown fox jumps", add_special_tokens=False)
     add(outputs, stop=["quick"])
     (output,), _ = outputs.process([make_update(tokens, runs=[(len(tokens), len(tokens))])])

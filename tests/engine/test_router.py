@@ -19,12 +19,9 @@ BLOCK = 16
 SAMPLING, STOP = SamplingParams(), StopRule(frozenset(), frozenset(), 0, 16)
 
 
-def make_request(
-    name: str, prompt: list[int], salt: str = "", adapter: str = "", rank: int | None = None
-) -> EngineRequest:
+def make_request(name: str, prompt: list[int], salt: str = "", adapter: str = "") -> EngineRequest:
     specs = (AdapterSpec("a", adapter),) if adapter else ()
-    given = {"cache_salt": salt, "attachments": specs, "data_parallel_rank": rank}
-    return EngineRequest(name, prompt, SAMPLING, STOP, 0, 0.0, **given)  # type: ignore[arg-type]
+    return EngineRequest(name, prompt, SAMPLING, STOP, 0, 0.0, cache_salt=salt, attachments=specs)
 
 
 def make_router(num_engines: int, max_keys: int = 1000) -> Router:
@@ -240,7 +237,7 @@ def test_a_rank_names_the_engine_whatever_it_costs() -> None:
     router = make_router(3)
     home = router.route(make_request("first", prefix(1)))
     other = (home + 1) % 3
-    pinned = [router.route(make_request(f"p{number}", prefix(1), rank=other)) for number in range(10 * SLACK)]
+    pinned = [router.route(make_request(f"p{number}", prefix(1)), other) for number in range(10 * SLACK)]
     assert set(pinned) == {other}
     free = [router.route(make_request(f"f{number}", [number])) for number in range(2 * SLACK)]
     assert other not in free
@@ -249,11 +246,11 @@ def test_a_rank_names_the_engine_whatever_it_costs() -> None:
 def test_a_request_whose_engine_is_down_goes_to_another_until_it_is_back() -> None:
     router = make_router(3)
     router.down(1)
-    assert router.route(make_request("a", [1, 2], rank=1)) != 1
+    assert router.route(make_request("a", [1, 2]), 1) != 1
     router.up(1)
-    assert router.route(make_request("b", [1, 2], rank=1)) == 1
+    assert router.route(make_request("b", [1, 2]), 1) == 1
     for number in range(3):
         router.down(number)
-    assert router.route(make_request("c", [1, 2], rank=1)) == 1, "all may come back, and it waits where it is to run"
+    assert router.route(make_request("c", [1, 2]), 1) == 1, "all may come back, and it waits where it is to run"
     router.down(1, for_good=True)
-    assert router.route(make_request("c", [1, 2], rank=1)) != 1
+    assert router.route(make_request("c", [1, 2]), 1) != 1

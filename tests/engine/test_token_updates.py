@@ -108,7 +108,7 @@ def test_what_comes_with_more_than_tokens_comes_whole() -> None:
 
 
 def test_several_parts_in_one_message_keep_their_order() -> None:
-    """The first update and the tokens behind it may be taken together: then these are updates as well."""
+    """The first update and the tokens after it may be taken together: then these are updates as well."""
     scheduler = make_scheduler(steps_in_flight=2)
     front = Front(["a"])
     ask(scheduler, "a")
@@ -141,7 +141,7 @@ def test_a_preempted_request_is_told_of_again() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_steps_bring_the_same_by_number_and_without(seed: int) -> None:
-    """Two schedulers get the same tokens; only one is asked for tokens by number, and not behind every step."""
+    """Two schedulers get the same tokens; only one is asked for tokens by number, and not after every step."""
     draw, names = random.Random(seed), [f"r{number}" for number in range(6)]
     plain, by_number, front = (make_scheduler(burst_steps=3), make_scheduler(burst_steps=3), Front(names))
     for scheduler in (plain, by_number):

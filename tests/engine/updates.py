@@ -35,5 +35,5 @@ def make_update(
 
 
 def token_logprobs(token_id: int, logprob: float, other: int) -> TokenLogprobs:
-    """Of a token that is second, behind `other`."""
+    """Of a token that is second, after `other`."""
     return TokenLogprobs(np.array([token_id, other]), np.array([logprob, -0.1], np.float32), rank=2)

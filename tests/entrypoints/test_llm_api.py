@@ -166,9 +166,9 @@ def test_beam_search_finds_what_exhaustive_extension_finds(llm: LLM, directory: 
 
 def test_beams_have_what_their_prompt_says(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its cache salt and its engine, in every round, whatever other prompts are searched."""
-    added: list[EngineRequest] = []
+    added: list[tuple[EngineRequest, int | None]] = []
     add = llm.llm_engine._core.add
-    monkeypatch.setattr(llm.llm_engine._core, "add", lambda request: (added.append(request), add(request)))
+    monkeypatch.setattr(llm.llm_engine._core, "add", lambda *given: (added.append(given), add(*given)))
     prompts: list[Any] = [
         {"prompt_token_ids": [5, 6, 7], "cache_salt": "mine", "data_parallel_rank": 0},
         {"prompt_token_ids": [8, 9], "cache_salt": "yours"},
@@ -177,7 +177,7 @@ def test_beams_have_what_their_prompt_says(llm: LLM, monkeypatch: pytest.MonkeyP
     for limit in (None, 2):
         added.clear()
         llm.beam_search(prompts, BeamSearchParams(beam_width=2, max_tokens=3, ignore_eos=True), concurrency_limit=limit)
-        found = {(tuple(asked.prompt_token_ids[:2]), asked.cache_salt, asked.data_parallel_rank) for asked in added}
+        found = {(tuple(asked.prompt_token_ids[:2]), asked.cache_salt, engine) for asked, engine in added}
         assert found == {((5, 6), "mine", 0), ((8, 9), "yours", None), ((3, 4), "", None)}
         assert len(added) == 3 * (1 + 2 + 2)
     with pytest.raises(InvalidRequestError, match="data_parallel_rank must be 0"):

@@ -132,7 +132,7 @@ def test_nothing_is_left_of_a_wait_or_a_search_that_failed(llm: LLM, monkeypatch
 
 
 def test_a_request_that_the_core_refuses_is_not_known(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(request: Any) -> None:
+    def refuse(request: Any, engine: object) -> None:
         raise InvalidRequestError("no room for it", "prompt")
 
     engine = llm.llm_engine
@@ -233,7 +233,7 @@ def test_what_would_change_the_answer_is_refused(llm: LLM) -> None:
     assert llm.generate("a", greedy(), mm_processor_kwargs=None, use_tqdm=False)
 
 
-@pytest.mark.parametrize("name", ["embed", "encode", "score", "sleep", "wake_up", "collective_rpc"])
+@pytest.mark.parametrize("name", ["sleep", "wake_up", "collective_rpc"])
 def test_methods_that_are_missing_say_why(llm: LLM, name: str) -> None:
     assert not hasattr(llm, name)
     with pytest.raises(AttributeError, match=f"LLM has no {name}: .{{20}}"):

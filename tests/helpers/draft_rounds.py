@@ -1,4 +1,4 @@
-"""A target writes greedily while its drafter drafts, round by round, by hand."""
+"""A target writes greedily while its proposer drafts, round by round, by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many rows at once through the loop of speculation, without an engine: the target and its drafter are Markov chains,
+"""Many rows at once through the loop of speculation, without an engine: the target and its proposer are Markov chains,
 whose logits are looked up by the last token, so that the distribution of what comes out is known exactly."""
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class QueueingCpu(CpuDevice):
 class Chains:
     """`num_rows` texts, each of its own seed."""
 
-    target: torch.Tensor  # [V, V] float32: logits behind each token
+    target: torch.Tensor  # [V, V] float32: logits after each token
     draft: torch.Tensor  # [V, columns] float32; -inf but for one token: a draft that is looked up
-    target_ids: torch.Tensor | None = None  # [columns] int64, where the drafter knows some tokens only
+    target_ids: torch.Tensor | None = None  # [columns] int64, where the proposer knows some tokens only
     num_drafts: int = 2
-    num_tokens: int = 3  # of each text, behind its prompt
+    num_tokens: int = 3  # of each text, after its prompt
     num_rows: int = 20_000
     sure: bool = False  # drafts are verified as if they were looked up
     sampling: dict[str, Any] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from cadence import LLM, SamplingParams
 from cadence.core.errors import CadenceError
 from cadence.gguf.file import GGUFFile
 
-Edit = tuple[int, int, int]  # where, how many bytes, what they become; no bytes = the file ends there
+Edit = tuple[int, int, int]  # where, how many bytes, their new value; no bytes = the file ends there
 
 _SMALL = [*range(16), 31, 32, 33, 64, 128, 192, 255, 256, 257, 320, 512, 2**15]
 _LARGE = [2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**63, 2**64 - 1]

@@ -92,7 +92,7 @@ def json_text(found: Grammar, vocabulary: Vocabulary, seed: int, most: int = 200
     draw, matcher, tokens = random.Random(seed), found.matcher(), list[int]()
     while len(tokens) < most and not matcher.finished:
         choice = allowed(matcher, found.vocab_size)
-        assert choice, f"no token is left behind {text_of(tokens, vocabulary)!r}: {matcher.error}"
+        assert choice, f"no token is left after {text_of(tokens, vocabulary)!r}: {matcher.error}"
         quick = [token for token in choice if set(vocabulary.pieces[token]) <= _CLOSING]
         hurries = draw.random() < 0.3 + 0.7 * len(tokens) / most
         stops = [token for token in choice if token in found.stop_ids]

@@ -1,4 +1,4 @@
-"""Packed products on memory that ends where the data ends: whoever reads or writes further ends this program.
+"""Packed products on memory that ends where the data ends: a read or write further ends this program.
 
 python -m tests.helpers.guard_pages
 """

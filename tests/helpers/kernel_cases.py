@@ -97,7 +97,7 @@ def make_inputs(case: AttentionCase, device: str = "cpu") -> AttentionInputs:
 
 
 def spread(cache: torch.Tensor, apart: int) -> torch.Tensor:
-    """The same cache [num_blocks, Hk, block_size, D] in a storage with `apart` entries behind each block."""
+    """The same cache [num_blocks, Hk, block_size, D] in a storage with `apart` entries after each block."""
     count = cache[0].numel()
     size = cache.element_size()
     storage = torch.full((cache.shape[0], (count + apart) * size), 77, dtype=torch.uint8, device=cache.device)

@@ -6,7 +6,7 @@ import torch
 
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.interface.ops import DrawParams, Ops, Rotation
-from cadence.models.interface.drafter import DraftVocabulary
+from cadence.models.interface.model_proposer import DraftVocabulary
 from tests.helpers.kernel_cases import spread
 from tests.helpers.kernel_checks import REFERENCE, TOLERANCE, assert_close
 

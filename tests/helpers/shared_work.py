@@ -1,17 +1,38 @@
-"""Which tests go to one process where several run side by side: those of a file; of the matrix, a part of its engines.
+"""Which tests go to which process where several run side by side.
 
-Every process that runs engines of the matrix also runs the plain ones that they are held to: hence a few parts for each
-family, by what they are held to, and not one for each engine.
+A unit of work is a file; of the matrix, a part of its engines. Every process that runs engines of the matrix also runs
+the plain ones that they are held to: hence a few parts for each family, by what they are held to, and not one for each
+engine.
+
+`-n auto` is one process more than cores (`pytest_xdist_auto_num_workers` of `tests/conftest.py`). The last one has the
+files of MOSTLY_WAITING, whose seconds are silences, deadlines and drains: a core of their own would be idle for most of
+them. When these are done, it ends. Where there is a core for each process, all are alike.
 """
 
 from __future__ import annotations
 
+import os
 import re
+from typing import Any
 
 from xdist.scheduler import LoadFileScheduling
 
 _MATRIX = ("tests/matrix/test_matrix.py", "tests/matrix/test_truly_on.py")
 _CACHE = re.compile(r"\w+ KV cache")
+MOSTLY_WAITING = (  # the longest first
+    "tests/engine/test_supervisor.py",
+    "tests/server/test_slow_readers.py",
+    "tests/distributed/test_api_processes.py",
+    "tests/server/test_fault_injector.py",
+    "tests/distributed/test_data_parallel.py",
+    "tests/server/test_app_process.py",
+    "tests/server/test_loop_watchdog.py",
+    "tests/distributed/test_faults.py",
+    "tests/distributed/test_ray.py",
+    "tests/distributed/test_joining.py",
+    "tests/server/test_limits.py",
+    "tests/server/test_logs.py",
+)
 
 
 class SharedWorkScheduling(LoadFileScheduling):
@@ -23,3 +44,25 @@ class SharedWorkScheduling(LoadFileScheduling):
         caches = _CACHE.findall(parameters)
         beside = ["adapters"] if "adapters" in nodeid else []
         return " ".join(["tests/matrix", family.rstrip("]"), *beside, *caches])
+
+    def _assign_work_unit(self, node: Any) -> None:
+        """What is meant for it, or else the first that is left."""
+        others = [scope for scope in self.workqueue if scope not in MOSTLY_WAITING]
+        for scope in (self._waiting() if self._is_spare(node) else others)[: self._has_spare()]:
+            self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+    def _reschedule(self, node: Any) -> None:
+        if self._is_spare(node) and not self._waiting() and not node.shutting_down:
+            node.shutdown()  # after what it has been given
+        else:
+            super()._reschedule(node)
+
+    def _waiting(self) -> list[str]:
+        return [scope for scope in MOSTLY_WAITING if scope in self.workqueue]
+
+    def _has_spare(self) -> bool:
+        return self.numnodes > (os.cpu_count() or 1)
+
+    def _is_spare(self, node: Any) -> bool:
+        return self._has_spare() and node.gateway.id == f"gw{self.numnodes - 1}"

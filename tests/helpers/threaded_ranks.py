@@ -20,7 +20,8 @@ from cadence.distributed.links import open_links
 from cadence.distributed.mesh import Mesh
 from cadence.distributed.shared_areas import SharedAreas
 from cadence.executor.interface.opened import OpenExecutor, Processors
-from cadence.executor.worker.worker import Worker, WorkerConfig
+from cadence.executor.worker.worker import Worker
+from cadence.executor.worker.worker_config import WorkerConfig
 from cadence.kernels.interface.collectives import ONE_RANK
 
 WAIT_S = 60.0

@@ -95,7 +95,7 @@ def attention(qkv: list[torch.Tensor]) -> torch.Tensor:
 
 
 def decoder_layer(w: Tensors, prefix: str, x: torch.Tensor, qkv_input: torch.Tensor) -> torch.Tensor:
-    """x: the residual; qkv_input: what attention sees -> the residual behind the layer"""
+    """x: the residual; qkv_input: what attention sees -> the residual after the layer"""
     w = {name.removeprefix(prefix): value for name, value in w.items() if name.startswith(prefix)}
     attended = attention([qkv_input @ w[f"self_attn.{part}_proj.weight"].T for part in "qkv"])
     x = x + attended @ w["self_attn.o_proj.weight"].T

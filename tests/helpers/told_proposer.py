@@ -19,7 +19,7 @@ from cadence.kernels.interface.row_ops import RowState, StepBatch
 from cadence.speculate.choose import ProposerFactory
 from cadence.speculate.proposer import Proposer
 
-_NOTHING = -1  # behind the end of a text
+_NOTHING = -1  # after the end of a text
 
 
 class Texts:

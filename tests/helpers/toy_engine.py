@@ -231,7 +231,7 @@ class ToyEngine:
         assert not any(needs_host(request.params) for request in requests)
         if config.burst_seconds:
             assert num_forwards & (num_forwards - 1) == 0
-            assert not (plan.begun or self.scheduler.stats().num_waiting), "somebody waits"
+            assert not (plan.begun or self.scheduler.stats().num_waiting), "a request waits"
             assert (plan.num_tokens_np == plan.num_samples_np).all()
 
     def _check_salts(self, plan: StepPlan) -> None:

@@ -1,7 +1,7 @@
 """A model without numbers: what it stores for a token, and the token it says next, hash what it reads.
 
 The device half applies plans to tables of its own and reads the past only through the block tables, as attention
-does: whoever reads a block that is not his, or no longer, says something else than the same request alone.
+does: a request that reads a block that is not its own, or no longer, says something else than the same request alone.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class ToyDevice:
         return sampled
 
     def _commit(self, row: int, token: int, room: int, errors: dict[int, Failure]) -> list[int]:
-        """Some drafts, at most `room`, are proposed behind the row's newest token, and some of these are right."""
+        """Some drafts, at most `room`, are proposed after the row's newest token, and some of these are right."""
         state = self.rows[row]
         if state.fails:
             state.quiet = True

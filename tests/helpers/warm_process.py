@@ -36,7 +36,7 @@ MOST_BYTES = 1 << 17  # of a message
 MOST_FDS = 64
 STARTS_NOBODY = ("cadence.executor.", "cadence.entrypoints.server.api_process")
 _ABOVE = 200  # where descriptors wait while others take their numbers
-_ARGS = slice(45, 47)  # in /proc/self/stat, behind the name: where the command line begins and ends
+_ARGS = slice(45, 47)  # in /proc/self/stat, after the name: where the command line begins and ends
 
 
 def serve(channel: socket.socket) -> Start | None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # Families of models that differ in more than the numbers of a rotation: one group of layers, two over one pool,
-# experts, learned positions and transposed matrices, norms behind.
+# experts, learned positions and transposed matrices, norms after layers.
 DIFFERENT = ("llama", "gemma2", "qwen3_moe_mixed", "gpt2", "opt_postnorm")
 
 # What strikes a process. One that is stopped is noticed by its silence, which takes a while.

@@ -54,7 +54,7 @@ class Cases:
         endpoint, body, slot = self._slots[turn % len(self._slots)]
         value = self._value(slot, rng)
         pairs = with_field(pairs_of(body), slot.field, slot.fill(value.text))
-        if rng.random() < 0.05:  # the good value first, the hostile one behind it: which counts?
+        if rng.random() < 0.05:  # the good value first, the hostile one after it: which counts?
             pairs = [*pairs_of(body), (slot.field, slot.fill(value.text))]
         if slot.field != "stream" and "stream" in endpoint.fields and rng.random() < 0.25:
             pairs = with_field(pairs, "stream", b"true")

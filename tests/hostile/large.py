@@ -88,7 +88,7 @@ BODIES: dict[str, Callable[[int], bytes]] = {
     "not utf-8 at the end": lambda size: b'{"prompt":"' + b"a" * (size - 14) + b'\xff"}',
     "half a surrogate at the end": lambda size: b'{"prompt":"' + b"a" * (size - 20) + b'\\ud800"}',
     "surrogate halves": lambda size: b'{"prompt":"' + b"\\ud83d\\ude00" * ((size - 13) // 12) + b'"}',
-    "garbage behind": lambda size: b'{"prompt":"a"}' + b"x" * (size - 14),
+    "garbage after": lambda size: b'{"prompt":"a"}' + b"x" * (size - 14),
     "many objects": lambda size: b'{"prompt":"a"}' * (size // 14),
     "a list": _list(b'{"prompt":"a"}'),
     "a string": _string(b"a"),

@@ -31,7 +31,7 @@ BODIES: dict[str, Draw] = {
     "few bytes": lambda rng, good: rng.randbytes(rng.randint(2, 64)),
     "random bytes": lambda rng, good: rng.randbytes(rng.randint(65, 20000)),
     "truncated": lambda rng, good: good[: rng.randrange(len(good))],
-    "garbage behind": lambda rng, good: good + rng.choice((b"x", b"}", b"\0", b",{}", good, b"\n\n[")),
+    "garbage after": lambda rng, good: good + rng.choice((b"x", b"}", b"\0", b",{}", good, b"\n\n[")),
     "garbage before": lambda rng, good: rng.choice((b"x", b"\0", b",", b"//c\n", b")]}'\n")) + good,
     "a byte changed": lambda rng, good: _change(rng, good),
     "bytes changed": lambda rng, good: _change(rng, _change(rng, _change(rng, good))),

@@ -98,6 +98,14 @@ _BLOCKS: Body = {
     "max_tokens": 4,
 }
 
+_PAIR: Body = {"text_1": "hello", "text_2": ["one", {"text": "two"}], "truncate_prompt_tokens": 8}
+_RANK: Body = {"query": "hello", "documents": ["one", {"text": "two"}], "top_n": 1, "return_documents": False}
+_EMBED: tuple[Body, ...] = (
+    {"input": "hello", "encoding_format": "base64"},
+    {"input": [[5, 6], [7]], "truncate_prompt_tokens": 1, "truncation_side": "left", "normalize": False},
+    {"messages": [{"role": "user", "content": "hello"}]},
+)
+
 SEEDS: dict[str, tuple[Body, ...]] = {
     "/v1/completions": (
         {"prompt": "hello", "max_tokens": 4},
@@ -118,10 +126,20 @@ SEEDS: dict[str, tuple[Body, ...]] = {
     ),
     "/tokenize": ({"prompt": "hello"}, {"messages": [{"role": "user", "content": "hello"}], "tools": [_TOOL]}),
     "/detokenize": ({"tokens": [5, 6, 7]},),
+    "/v1/embeddings": _EMBED,
+    "/pooling": ({"input": ["one", "two"], "task": "token_embed"}, *_EMBED[1:]),
+    "/score": (_PAIR, {"queries": ["one"], "documents": ["two"]}),
+    "/v1/score": ({"queries": "one", "items": ["two"]}, {"data_1": "one", "data_2": "two"}),
+    "/rerank": (_RANK,),
+    "/v1/rerank": (_RANK,),
+    "/v2/rerank": (_RANK,),
+    "/generative_scoring": ({"query": "hello", "items": ["one", "two"], "label_token_ids": [5, 6]},),
 }
 
-# Of routes that a server has on demand alone. There is no such adapter: they are answered with 404.
+# Of routes that a server has on demand alone. There is no such adapter: they are answered with 404. And of a task that
+# a model that writes text does not have: 400.
 ON_DEMAND: dict[str, tuple[Body, ...]] = {
+    "/classify": ({"input": ["one", "two"]},),
     "/v1/load_lora_adapter": ({"lora_name": "a", "lora_path": "/none", "load_inplace": False},),
     "/v1/unload_lora_adapter": ({"lora_name": "a", "lora_int_id": 1},),
 }

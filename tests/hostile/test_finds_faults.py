@@ -29,7 +29,7 @@ from tests.hostile.report import Report
 from tests.hostile.sender import Sender
 from tests.server.helpers import FakeLLM, run_app, save_fake_model
 
-CI_REQUESTS = 1800
+CI_REQUESTS = 2300
 
 
 class NarrowLLM(FakeLLM):

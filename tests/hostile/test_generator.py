@@ -20,7 +20,7 @@ from tests.hostile.values import boundaries, example, fixed, largest
 from tests.hostile.wire import Answer, Request
 from tests.server.helpers import FakeLLM, save_fake_model
 
-CI_REQUESTS = 1800
+CI_REQUESTS = 2300
 
 
 @pytest.fixture(scope="module")

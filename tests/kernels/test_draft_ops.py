@@ -1,4 +1,4 @@
-"""What a model that drafts computes behind a forward: every implementation does what the reference does."""
+"""What a model that drafts computes after a forward: every implementation does what the reference does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kernels.test_row_ops import BLOCK_SIZE, LENGTH, NUM_ROWS, cpu_row_ops
 
 pytestmark = pytest.mark.device
 
-NUM_IDS, MAX_LEN = 5, 30  # of a drafter that knows fewer tokens and shorter texts than its target
+NUM_IDS, MAX_LEN = 5, 30  # of a proposer that knows fewer tokens and shorter texts than its target
 
 
 def draft_batch(rows: list[int], counts: list[int], lines: list[int], padding: int, device: str) -> DraftBatch:
@@ -41,7 +41,7 @@ def draft_batch(rows: list[int], counts: list[int], lines: list[int], padding: i
     return DraftBatch(first, single)
 
 
-def make_drafter(rng: np.random.Generator, state: RowState, ahead: int, device: str) -> DraftState:
+def make_proposer(rng: np.random.Generator, state: RowState, ahead: int, device: str) -> DraftState:
     """It lacks up to three positions, or has some of drafts that were not kept."""
     computed = state.num_computed.cpu() + torch.from_numpy(rng.integers(-3, 3, NUM_ROWS).astype(np.int32))
     if ahead:
@@ -59,7 +59,7 @@ def run(ops: RowOps, seed: int, ahead: int, device: str) -> list[torch.Tensor]:
     """Three drafts -> everything that may have changed, after each."""
     rng = np.random.default_rng(seed)
     state = make_state(rng, device)
-    drafter = make_drafter(rng, state, ahead, device)
+    proposer = make_proposer(rng, state, ahead, device)
     rows = rng.permutation(NUM_ROWS)[:6].tolist()
     counts = rng.integers(1, 5, 6)
     lines = rng.integers(0, 2, 6)
@@ -69,16 +69,16 @@ def run(ops: RowOps, seed: int, ahead: int, device: str) -> list[torch.Tensor]:
     def look(part: StepBatch) -> None:
         lines = (part.line_rows, part.line_lengths)
         found = (part.ids, part.positions, *part.slots, part.seq_lens, *lines, batch.next.seq_lens)
-        seen.extend(tensor.cpu().clone() for tensor in (*found, drafter.computed, state.tokens, state.num_drafts))
+        seen.extend(tensor.cpu().clone() for tensor in (*found, proposer.computed, state.tokens, state.num_drafts))
 
-    ops.begin_drafts(state, drafter, batch)
+    ops.begin_drafts(state, proposer, batch)
     look(batch.first)
     seen.append(batch.first.line_at.cpu().clone())
     for draft in range(3):
         num = int(lines.sum())
         chosen = torch.from_numpy(rng.integers(0, NUM_IDS + 2, num).astype(np.int32)).to(device)
         peaks = torch.from_numpy(rng.choice([1.0, 2.0, -3.0, np.nan, np.inf], num, p=[0.4, 0.3, 0.2, 0.05, 0.05]))
-        ops.take_draft(state, drafter, batch, (chosen, peaks.float().to(device)), draft, draft == 2)
+        ops.take_draft(state, proposer, batch, (chosen, peaks.float().to(device)), draft, draft == 2)
         look(batch.next)
     return seen
 
@@ -96,7 +96,7 @@ def test_drafts_are_made_as_in_the_reference(name: str, ahead: int, seed: int) -
 
 
 def one_row(known: list[int], computed: int, most: int, ahead: int, max_len: int = 20) -> tuple[RowState, DraftState]:
-    """All of its tokens but the newest are computed by the target, `computed` by the drafter."""
+    """All of its tokens but the newest are computed by the target, `computed` by the proposer."""
     columns = torch.tensor([[len(known) - 1], [0], [max_len], [0], [0]], dtype=torch.int32)
     tokens = torch.zeros((1, LENGTH), dtype=torch.int32)
     tokens[0, : len(known)] = torch.tensor(known)
@@ -106,51 +106,51 @@ def one_row(known: list[int], computed: int, most: int, ahead: int, max_len: int
     return state, DraftState(*counters, (table, table), BLOCK_SIZE, ahead, MAX_LEN, 100)
 
 
-def take(state: RowState, drafter: DraftState, batch: DraftBatch, tokens: list[int]) -> None:
+def take(state: RowState, proposer: DraftState, batch: DraftBatch, tokens: list[int]) -> None:
     for draft, token in enumerate(tokens):
         chosen = torch.tensor([token], dtype=torch.int32), torch.ones(1)
-        ReferenceRowOps().take_draft(state, drafter, batch, chosen, draft, draft == len(tokens) - 1)
+        ReferenceRowOps().take_draft(state, proposer, batch, chosen, draft, draft == len(tokens) - 1)
 
 
 def test_a_model_computes_what_it_lacks_and_the_newest_token() -> None:
-    state, drafter = one_row([1, 2, 3, 4, 5], computed=3, most=2, ahead=0)
+    state, proposer = one_row([1, 2, 3, 4, 5], computed=3, most=2, ahead=0)
     batch = draft_batch([0], [2], [1], 0, "cpu")
-    ReferenceRowOps().begin_drafts(state, drafter, batch)
+    ReferenceRowOps().begin_drafts(state, proposer, batch)
     assert batch.first.ids.tolist() == [4, 5] and batch.first.positions.tolist() == [3, 4]
     assert batch.first.slots[0].tolist() == [3 * BLOCK_SIZE + 3, 3 * BLOCK_SIZE + 4]
     assert batch.next.seq_lens.tolist() == [5] and batch.first.line_lengths.tolist() == [5]
-    take(state, drafter, batch, [7, 8, 9])
+    take(state, proposer, batch, [7, 8, 9])
     assert state.tokens[0, :8].tolist() == [1, 2, 3, 4, 5, 7, 8, 0] and int(state.num_drafts[0]) == 2
-    assert int(drafter.computed[0]) == 7, "the newest and both drafts: each was taken before the last"
+    assert int(proposer.computed[0]) == 7, "the newest and both drafts: each was taken before the last"
 
 
-def test_a_head_computes_the_targets_run_with_the_tokens_behind_it() -> None:
-    state, drafter = one_row([1, 2, 3, 4, 5], computed=2, most=4, ahead=1)
+def test_a_head_computes_the_targets_run_with_the_tokens_after_it() -> None:
+    state, proposer = one_row([1, 2, 3, 4, 5], computed=2, most=4, ahead=1)
     batch = draft_batch([0], [4], [1], 0, "cpu")
-    ReferenceRowOps().begin_drafts(state, drafter, batch)
+    ReferenceRowOps().begin_drafts(state, proposer, batch)
     assert batch.first.ids.tolist() == [4, 5, 0, 0] and batch.first.positions.tolist() == [2, 3, 0, 0]
     assert batch.first.line_at.tolist() == [1] and batch.next.seq_lens.tolist() == [4]
-    take(state, drafter, batch, [7, 8])
+    take(state, proposer, batch, [7, 8])
     assert batch.next.positions.tolist() == [4] and batch.next.ids.tolist() == [7]
-    assert int(drafter.computed[0]) == 4, "what follows is made of guesses, and made again"
+    assert int(proposer.computed[0]) == 4, "what follows is made of guesses, and made again"
 
 
 @pytest.mark.parametrize(("computed", "max_len", "most"), [(1, 20, 3), (4, 7, 3), (4, 20, 0)])
 def test_a_row_has_no_drafts_if_it_is_behind_full_or_wants_none(computed: int, max_len: int, most: int) -> None:
-    state, drafter = one_row([1, 2, 3, 4, 5], computed, most, ahead=0, max_len=max_len)
+    state, proposer = one_row([1, 2, 3, 4, 5], computed, most, ahead=0, max_len=max_len)
     batch = draft_batch([0], [2], [1], 0, "cpu")
-    ReferenceRowOps().begin_drafts(state, drafter, batch)
-    take(state, drafter, batch, [7, 8])
+    ReferenceRowOps().begin_drafts(state, proposer, batch)
+    take(state, proposer, batch, [7, 8])
     assert int(state.num_drafts[0]) == (1 if max_len == 7 else 0)
-    assert int(drafter.computed[0]) == (3 if computed == 1 else 6 if max_len == 7 else 5)
+    assert int(proposer.computed[0]) == (3 if computed == 1 else 6 if max_len == 7 else 5)
 
 
-def test_a_row_too_long_for_the_drafter_is_left_alone() -> None:
-    state, drafter = one_row(list(range(1, MAX_LEN + 2)), computed=10, most=3, ahead=0, max_len=LENGTH)
+def test_a_row_too_long_for_the_proposer_is_left_alone() -> None:
+    state, proposer = one_row(list(range(1, MAX_LEN + 2)), computed=10, most=3, ahead=0, max_len=LENGTH)
     batch = draft_batch([0], [2], [1], 0, "cpu")
-    ReferenceRowOps().begin_drafts(state, drafter, batch)
-    take(state, drafter, batch, [7, 8])
-    assert int(state.num_drafts[0]) == 0 and int(drafter.computed[0]) == 10
+    ReferenceRowOps().begin_drafts(state, proposer, batch)
+    take(state, proposer, batch, [7, 8])
+    assert int(state.num_drafts[0]) == 0 and int(proposer.computed[0]) == 10
     assert batch.first.slots[0].tolist() == [0, 0], "nothing is stored"
 
 

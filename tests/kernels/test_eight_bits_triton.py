@@ -172,9 +172,9 @@ def test_integers_of_checkpoints(bits: int, centred: bool) -> None:
     assert blocks is not None, "what blocks of 32 hold as well"
 
 
-@pytest.mark.parametrize(("group", "cols"), [(48, 192), (32, 96), (16, 64)])
-def test_groups_that_no_kernel_reads_are_left(group: int, cols: int) -> None:
-    stored = ScaledNumbers(torch.zeros(2, cols, dtype=torch.uint8), torch.ones(2, cols // group), 8, 4)
+@pytest.mark.parametrize(("group", "cols", "bits"), [(48, 192, 4), (32, 96, 4), (16, 64, 4), (64, 256, 5)])
+def test_numbers_that_no_kernel_reads_are_left(group: int, cols: int, bits: int) -> None:
+    stored = ScaledNumbers(torch.zeros(2, cols, dtype=torch.uint8), torch.ones(2, cols // group), 8, bits)
     assert of_numbers(stored, torch.device(DEVICE)) is None
 
 

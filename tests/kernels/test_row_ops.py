@@ -126,7 +126,7 @@ def test_rows_move_as_in_the_reference(name: str, kind: str, seed: int) -> None:
         assert torch.equal(ours, expected)
 
 
-def test_a_run_is_the_rows_next_tokens_and_its_lines_are_behind_the_last() -> None:
+def test_a_run_is_the_rows_next_tokens_and_its_lines_are_after_the_last() -> None:
     state = make_state(np.random.default_rng(0), "cpu")
     state.num_computed[:] = torch.arange(NUM_ROWS, dtype=torch.int32) * 3
     state.quiet[:] = 0
@@ -245,7 +245,7 @@ def test_a_failure_or_the_last_token_ends_a_run() -> None:
         ([1, 2, 3], 4, []),
         ([3], 4, []),
         ([1, 2, 1], 0, []),
-        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2], 40, [3, 4, 5, 6, 7, 8, 9]),  # one token must have room behind them
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2], 40, [3, 4, 5, 6, 7, 8, 9]),  # one token must have room after them
     ],
 )
 def test_prompt_lookup_repeats_what_followed_before(known: list[int], most: int, expected: list[int]) -> None:

@@ -78,9 +78,9 @@ def proposed(
     ops.propose(state, batch, most, corpus, rules)
     found = []
     for index, (row, count) in enumerate(zip(rows, state.num_drafts.tolist(), strict=True)):
-        behind = slice(len(row.tokens), len(row.tokens) + count)
-        found.append(state.tokens[index, behind].tolist())
-        before[index, behind] = state.tokens[index, behind]
+        after = slice(len(row.tokens), len(row.tokens) + count)
+        found.append(state.tokens[index, after].tolist())
+        before[index, after] = state.tokens[index, after]
     assert torch.equal(before, state.tokens), "nothing is written but drafts"
     return found
 
@@ -106,7 +106,7 @@ def expected_drafts(row: Row, texts: Sequence[Text], rules: SuffixRules) -> list
     """From a table of all suffixes of all texts, the latest text last."""
     if row.quiet or not row.lines:
         return []
-    places = defaultdict(list)  # tokens -> (text, place) behind them
+    places = defaultdict(list)  # tokens -> (text, place) after them
     for index, text in enumerate([*texts, row.tokens]):
         for place in range(1, len(text)):
             for size in range(1, min(place, rules.depth) + 1):
@@ -141,14 +141,14 @@ RULES = SuffixRules(depth=4, factor=2 * MILLION, least_share=100_000)
         (Row([5, 5]), [], [5, 5]),
         (Row([1, 2, 1, 2, 1]), [], [2, 1, 2, 1, 2, 1]),  # into its own drafts
         (Row([9, 1, 2]), [[1, 2, 3, 4, 6]], [3, 4, 6]),  # from another; it ends there
-        (Row([1, 2]), [[8, 1, 2]], []),  # behind which nothing stands
+        (Row([1, 2]), [[8, 1, 2]], []),  # after which nothing stands
         (Row([8, 1, 2, 5, 9, 2]), [[9, 2, 7], [2, 6]], [7]),  # the longest match, wherever it is
         (Row([1, 2, 9, 1, 2]), [[1, 2, 8, 4, 4, 4], [1, 2, 8, 4, 4, 4]], [8, 4, 4, 4]),  # what followed most often
         (Row([1, 2, 9, 6, 1, 2]), [[1, 2, 8, 4]], [9, 6, 1, 2]),  # of equals the row's own
         (Row([1, 2]), [[1, 2, 8, 4], [1, 2, 9, 6]], [9, 6]),  # of equals the latest
         (Row([3]), [[3, 1], [4, 3, 2]], [2]),
         (Row([1, 2, 3, 4, 1, 2], most=3), [], [3, 4, 1]),
-        (Row([1, 2, 3, 4, 1, 2], room=3), [], [3, 4]),  # one token must have room behind them
+        (Row([1, 2, 3, 4, 1, 2], room=3), [], [3, 4]),  # one token must have room after them
         (Row([1, 2, 3, 4, 1, 2], room=1), [], []),
         (Row([1, 2, 3, 4, 1, 2], most=0), [], []),
         (Row([1, 2, 3, 4, 1, 2], quiet=True), [], []),
@@ -189,7 +189,7 @@ def test_of_many_places_the_latest_count() -> None:
 
 def test_a_corpus_keeps_what_rows_got_and_the_last_tokens_before() -> None:
     for name, (ops, device) in implementations().items():
-        corpus = corpus_of(128, 3, device)  # 8 tokens of a text, with the one behind it
+        corpus = corpus_of(128, 3, device)  # 8 tokens of a text, with the one after it
 
         def kept(corpus: SuffixCorpus = corpus) -> list[int]:
             first, end, _ = corpus.span.tolist()

@@ -67,7 +67,7 @@ CASES = {
     "from the first token": AttentionCase(((0, 48),), 4, 2, 16, 8),
     "ends of its own": AttentionCase(((21, 90),), 2, 1, 16, 8),
     "between others": AttentionCase(((9, 1), (3, 20), (64, 40), (0, 50), (5, 33)), 4, 2, 16, 8),
-    "behind a long prefix": AttentionCase(((176, 32),), 2, 1, 16, 16),
+    "after a long prefix": AttentionCase(((176, 32),), 2, 1, 16, 16),
     "other layers between blocks": AttentionCase(((16, 64),), 2, 1, 16, 8, apart=24),
     "half": AttentionCase(((32, 64), (0, 3)), 4, 1, 80, 16, dtype=torch.float16),
 }

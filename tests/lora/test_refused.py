@@ -147,7 +147,7 @@ FINE = {A: entry(0, SIZE), B: entry(SIZE, 2 * SIZE, (64, 4))}
 
 
 def write_raw(directory: Path, header: object, length: int | None = None, data: int = 2 * SIZE) -> None:
-    """length: what the file says of its header's; data: bytes behind it"""
+    """length: what the file says of its header's; data: bytes after it"""
     text = header.encode() if isinstance(header, str) else json.dumps(header).encode()
     said = len(text) if length is None else length
     (directory / WEIGHTS_FILE).write_bytes(said.to_bytes(8, "little") + text + bytes(data))

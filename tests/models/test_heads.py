@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from cadence.config.engine_config import LoadConfig
 from cadence.device.calls import Calls, CommandGraph
 from cadence.kernels.cpu.ops import CpuOps
-from cadence.models.interface.drafter import TargetStates
+from cadence.models.interface.model_proposer import TargetStates
 from cadence.models.interface.wanted import EVERY_TOKEN
 from cadence.models.loader.load_head import Head
 from cadence.models.loader.slots import slots
@@ -39,7 +39,7 @@ def llama(tiny_model: Callable[[str], Path]) -> Path:
 def expected(
     directory: Path, head: Head, tensors_of: Path, oracle: Oracle, tokens: list[int]
 ) -> tuple[list[int], torch.Tensor]:
-    """Greedy drafts behind `tokens`, of which the target has computed all but the last, and their logits."""
+    """Greedy drafts after `tokens`, of which the target has computed all but the last, and their logits."""
     states = load_oracle(directory)(torch.tensor([tokens[:-1]]), output_hidden_states=True).hidden_states
     hidden = states[-1][0]
     if head.begins_with is TargetStates.AUX:
@@ -91,7 +91,7 @@ def test_kernels_of_the_cpu_draft_the_same_and_are_recorded(layout: str, llama: 
         found.append(sequence.propose(CHOSEN, COUNT))
     assert found[0][0] == found[1][0]
     torch.testing.assert_close(found[0][1], found[1][1], atol=1e-3, rtol=1e-3)
-    sequence, head = sequences[1], sequences[1].draft.drafter
+    sequence, head = sequences[1], sequences[1].draft.proposer
     states, positions = sequence.states(len(PROMPT) - 1), torch.tensor([len(PROMPT) - 1])
     inputs, ctx = inputs_of([CHOSEN], positions), sequence.context(positions, EVERY_TOKEN)
 

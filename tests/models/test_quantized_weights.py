@@ -11,7 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cadence.config.files.stored_as import QuantizedFormat
+from cadence.config.files.quantization_names import METHODS
+from cadence.config.files.stored_as import QuantizedFormat, StoredLayout
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.quantized import read_quantized
 from cadence.config.reference import ModelFiles
@@ -57,6 +58,12 @@ def test_values_are_those_of_the_format(made: Callable[[str], Path], form: str) 
     for name, values in expected.items():
         assert source.shape(name) == values.shape
         assert torch.equal(source.load(name).float(), values), name
+
+
+def test_every_method_and_layout_is_among_these_forms() -> None:
+    found = [read(form.config) for form in FORMS.values()]
+    assert {each.method for each in found} == set(METHODS)
+    assert {scheme.stored.layout for each in found for scheme in each.schemes} == set(StoredLayout)
 
 
 def test_modules_are_found_by_name_pattern_and_class() -> None:
@@ -170,6 +177,7 @@ def test_numbers_round_to_the_values(made: Callable[[str], Path], form: str) -> 
         (4, 8, torch.tensor(0.01, dtype=torch.bfloat16), "Q4_0"),
         (4, 7, torch.tensor(0.01, dtype=torch.float16), "Q4_Z"),
         (2, 2, torch.tensor(0.01, dtype=torch.float16), "Q4_Z"),
+        (5, 16, torch.tensor(0.01, dtype=torch.float16), ""),  # no half of a byte holds them
         (4, 8, torch.tensor(0.01), ""),  # more bits than float16 has
         (4, 8, torch.tensor(1e-9, dtype=torch.bfloat16), ""),
         (4, 7, torch.tensor(1e5, dtype=torch.bfloat16), ""),

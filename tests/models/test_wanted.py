@@ -22,7 +22,7 @@ from tests.helpers.tiny_models import VOCAB
 
 pytestmark = pytest.mark.device
 
-RUNS = (5, 1, 4)  # tokens that each row computes, behind none
+RUNS = (5, 1, 4)  # tokens that each row computes, after none
 BLOCK = 16
 
 
@@ -47,7 +47,7 @@ def batch_of_runs(num_groups: int) -> AttentionBatch:
 
 
 def test_a_model_says_after_which_keys_only_the_wanted_tokens_go_on(tiny_model: Callable[[str], Path]) -> None:
-    """Its last layer, however many caches the forward has: those of a drafter may lie among them."""
+    """Its last layer, however many caches the forward has: those of a proposer may lie among them."""
     target = Target(tiny_model("llama"), ReferenceOps())
     assert [layer.attn.narrows for layer in target.model.layers] == [False] * (len(target.model.layers) - 1) + [True]
     layout = plan_layout(target.model.kv_layers(), BLOCK, "float32")

@@ -1,4 +1,4 @@
-"""A weight multiplies for whoever holds it: another kind takes its place from outside, and no family notices."""
+"""A weight multiplies for the module that holds it: another kind replaces it from outside, and no family notices."""
 
 from __future__ import annotations
 

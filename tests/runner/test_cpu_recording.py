@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cadence import LLM, SamplingParams
-from cadence.core.architectures import ARCHITECTURES
+from cadence.core.architectures import ARCHITECTURES, ENCODERS
 from cadence.device.calls import Calls, CommandGraph
 from tests.helpers.tiny_models import FAMILIES
 from tests.helpers.wide import DIFFERENT, mostly_wide
@@ -26,24 +26,26 @@ SAME_LAYERS = {"llama_linear", "llama_dynamic", "llama_yarn", "phi3_longrope"}  
 def test_a_decode_step_is_recorded(
     family: str, tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = []
+    computed = []  # by torch, of each recording: "" = nothing
     record = Calls.record
 
     def noted(calls: Calls, work: Callable) -> tuple:
         graph, output = record(calls, work)
-        made.append(type(graph))
+        computed.append("" if isinstance(graph, CommandGraph) else graph.obstacle or "all of it")
         return graph, output
 
     monkeypatch.setattr(Calls, "record", noted)
     for dtype in ("float32", "bfloat16"):
-        made.clear()
+        computed.clear()
         llm = LLM(str(tiny_model(family)), dtype=dtype, max_model_len=128)
         llm.generate([[5, 6, 7], [9] * 20], PARAMS, use_tqdm=False)
-        assert made and set(made) == {CommandGraph}, (family, dtype)
+        assert computed and not any(computed), (family, dtype, computed)
 
 
 def test_every_registered_architecture_is_among_them(tiny_model: Callable[[str], Path]) -> None:
     families = [family for family in FAMILIES if family not in SAME_LAYERS]
     configs = [json.loads((tiny_model(family) / "config.json").read_text()) for family in families]
     tested = {config["architectures"][0] for config in configs}
-    assert set(ARCHITECTURES) - tested == {"Gemma3ForConditionalGeneration"}  # Gemma3ForCausalLM under another name
+    assert set(ARCHITECTURES) - set(ENCODERS) - tested == {
+        "Gemma3ForConditionalGeneration"
+    }  # Gemma3ForCausalLM under another name

@@ -57,7 +57,7 @@ def test_short_prompts_are_padded_and_long_ones_run_as_they_are() -> None:
     for layout in (prompts([1, 600]), prompts([1] * 5 + [7]), prompts([2] * 17)):
         assert shapes.shape(layout, Until.TOKENS, 1) == shape_of(layout, Until.TOKENS)
     watched = shapes.shape(decode(1), Until.HIDDEN, 1)
-    assert watched.until is Until.HIDDEN and watched.num_tokens == 32, "a decode somebody looks at"
+    assert watched.until is Until.HIDDEN and watched.num_tokens == 32, "a decode that a hook looks at"
 
 
 @pytest.mark.parametrize("recorded", [False, True])

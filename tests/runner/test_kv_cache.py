@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from cadence.core.kv_spec import KV_DTYPES, LayerKV, plan_layout
 from cadence.device.cpu import CpuDevice
-from cadence.runner.caches.storage import allocate_kv_cache
+from cadence.runner.caches.storage import VIEWS, allocate_kv_cache
+from cadence.scheduler.kv.kinds.choose import KINDS
 
 pytestmark = pytest.mark.device
 
@@ -36,6 +37,11 @@ def test_no_layer_writes_over_another(layers: list[LayerKV], dtype: str) -> None
     halves = [half.untyped_storage() for cache in caches for half in (cache.k, cache.v)]
     storages = {half.data_ptr(): half.nbytes() for half in halves}
     assert sum(storages.values()) == (1 + PER_GROUP * num_groups) * layout.block_bytes
+
+
+def test_both_halves_know_the_same_kinds() -> None:
+    """Those of all layers among them."""
+    assert {LayerKV(1, 8, window).kind for window in (0, 32)} <= VIEWS.keys() == KINDS.keys()
 
 
 @pytest.mark.parametrize("dtype", KV_DTYPES)

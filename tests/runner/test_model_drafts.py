@@ -1,4 +1,4 @@
-"""What a model drafts behind the forwards of a plan is what it drafts by hand, every forward in plain sight; and on a
+"""What a model drafts after the forwards of a plan is what it drafts by hand, every forward in plain sight; and on a
 CPU all of it is one list of C calls."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Drafted:
     runner: Runner
     rows: RequestRows
     by_hand: DraftedSequence
-    caches: Sequence[LayerCache]  # the drafter's
+    caches: Sequence[LayerCache]  # the proposer's
 
     @property
     def tokens(self) -> list[int]:
@@ -74,14 +74,14 @@ class Drafted:
         return came
 
     def keys(self) -> list[torch.Tensor]:
-        """The drafter's keys and values of all positions but the newest token's."""
+        """The proposer's keys and values of all positions but the newest token's."""
         count = int(self.rows.state.num_computed[0])
         blocks = range(1, 1 + LENGTH // BLOCK)
         held = [cache[list(blocks)].transpose(1, 2).flatten(0, 1) for each in self.caches for cache in (each.k, each.v)]
         return [each[:count] for each in held]
 
     def expected(self) -> list[int]:
-        """Drafts behind what the row has now, by hand from the beginning."""
+        """Drafts after what the row has now, by hand from the beginning."""
         sequence, tokens = self.by_hand, self.tokens
         sequence.feed(tokens[len(sequence.tokens) : -1])
         return sequence.propose(tokens[-1], MOST)[0]
@@ -109,11 +109,11 @@ def drafted(target_path: Path, method: str, directory: Path, kernels: str, graph
     ops = select_ops(device, kernels, False, "auto")
     target = Target(target_path, ops)
     if method == "draft_model":
-        drafter: Any = DraftLM(Target(directory, ops).model, VOCAB, torch.device("cpu"))
+        proposer: Any = DraftLM(Target(directory, ops).model, VOCAB, torch.device("cpu"))
     else:
-        drafter = target.head(method, directory)
-    states = StatesOfToken(len(drafter.aux_layers) or 1, target.model.embed.tokens.weight.cols, torch.float32)
-    draft = DraftModel(drafter, VOCAB, len(target.model.kv_layers()), LENGTH, states)
+        proposer = target.head(method, directory)
+    states = StatesOfToken(len(proposer.aux_layers) or 1, target.model.embed.tokens.weight.cols, torch.float32)
+    draft = DraftModel(proposer, VOCAB, len(target.model.kv_layers()), LENGTH, states)
     models = LoadedModels(target.model, draft)
     layout = plan_layout(models.kv_layers(), BLOCK, "float32")
     speculative = SpeculativeConfig(method, MOST)
@@ -125,7 +125,7 @@ def drafted(target_path: Path, method: str, directory: Path, kernels: str, graph
     runner.use_caches(caches)
     rows = parts.tables[0]
     assert isinstance(rows, RequestRows)
-    return Drafted(runner, rows, DraftedSequence(target.model, drafter, ops), draft.caches(caches))
+    return Drafted(runner, rows, DraftedSequence(target.model, proposer, ops), draft.caches(caches))
 
 
 def decode(row: Drafted, width: int = 1 + MOST, **others: Any) -> StepPlan:
@@ -137,7 +137,7 @@ CASES = [*MODELS, "eagle", "eagle3", "eagle3 of speculators", "mtp as in MiMo", 
 
 
 def made_of(case: str, tiny_model: Callable[[str], Path], folder: Path) -> tuple[str, Path]:
-    """-> (method, where the drafter lies)"""
+    """-> (method, where the proposer lies)"""
     if case in MODELS:
         return "draft_model", tiny_model(MODELS[case])
     return LAYOUTS[case](tiny_model("llama"), folder / "head")[:2]
@@ -147,7 +147,7 @@ def made_of(case: str, tiny_model: Callable[[str], Path], folder: Path) -> tuple
 def test_drafts_are_those_made_by_hand(
     case: str, kernels: str, tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """Behind a prompt in pieces, behind drafts that were kept and behind others, and after a while without any."""
+    """After a prompt in pieces, after drafts that were kept and after others, and after a while without any."""
     llama = tiny_model("llama")
     method, directory = made_of(case, tiny_model, tmp_path)
     row = drafted(directory if method == "mtp" else llama, method, directory, kernels)
@@ -158,7 +158,7 @@ def test_drafts_are_those_made_by_hand(
     for _ in range(3):
         row.step(decode(row))
         assert row.drafts == row.expected()[:MOST]
-    for kept in (MOST, 1) if row.by_hand.draft.drafter.ahead else ():  # drafts of others; a model has keys of its own
+    for kept in (MOST, 1) if row.by_hand.draft.proposer.ahead else ():  # drafts of others; a model has keys of its own
         true = following(row, MOST)
         true[kept:] = [(token + 1) % VOCAB for token in true[kept:]]
         at, expected = len(row.tokens), following(row, kept + 1)
@@ -206,7 +206,7 @@ def test_a_head_that_rested_is_as_if_it_had_not(
         row.step(plan_of(len(PROMPT), 0, 1, 1 + MOST, begun=[begun(PROMPT)]))
 
     def along(row: Drafted) -> StepPlan:
-        """One token, behind which drafts are made, and not taken."""
+        """One token, after which drafts are made, and not taken."""
         return plan_of(1, len(row.tokens) - 1, 1, 1 + MOST, payloads=changed(0))
 
     for pause, num_forwards in ((1, 1), (ROOM - 1, 1), (ROOM, 1), (ROOM + 1, 1), (3, 16), (1, 50)):
@@ -247,7 +247,7 @@ def test_a_head_rests_beside_prompts(tiny_model: Callable[[str], Path], tmp_path
 
 def following(row: Drafted, count: int) -> list[int]:
     """What the target says next, greedily, by hand."""
-    sequence, tokens = DraftedSequence(row.by_hand.target, row.by_hand.draft.drafter, row.by_hand.ops), row.tokens
+    sequence, tokens = DraftedSequence(row.by_hand.target, row.by_hand.draft.proposer, row.by_hand.ops), row.tokens
     said: list[int] = []
     logits = sequence.feed(tokens)
     for _ in range(count):

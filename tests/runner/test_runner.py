@@ -22,6 +22,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.device.cpu import CpuDevice
 from cadence.executor.factory import device_caps, open_on
 from cadence.executor.worker.worker import Worker
+from tests.helpers.drafted_chains import QueueingCpu
 
 pytestmark = pytest.mark.device
 
@@ -255,3 +256,21 @@ def test_padded_and_captured_bursts_give_the_same_tokens(tiny_model: Callable[[s
         tokens += run(worker, plan(4, [(0, 1, 40 + burst, True)], num_forwards=3))
         found[graphs] = tokens
     assert found["padded"] == found["exact"] == found["none"]
+
+
+@pytest.mark.parametrize("graphs", ["exact", "padded"])
+def test_a_burst_that_is_queued_gives_the_tokens_of_one_that_is_waited_for(
+    tiny_model: Callable[[str], Path], graphs: str
+) -> None:
+    """As on a GPU, which runs one shape a launch; row 1 ends within the burst."""
+    config = config_of(tiny_model("llama"))
+    config = replace(config, device=replace(config.device, graphs=graphs))
+    found = []
+    for device in (CpuDevice(), QueueingCpu()):
+        worker = open_worker(config, device)
+        begun = [new_row(0, [1, 2, 3, 4]), replace(new_row(1, [5, 6, 7, 8]), max_len=45)]
+        tokens = run(worker, plan(1, [(0, 40, 0, True), (1, 40, 0, True)], begun=begun))
+        work = [(0, 1, 40, True), (1, 1, 40, True)]
+        found.append(tokens + run(worker, plan(2, work, num_forwards=10, num_together=10)))
+    assert found[0] == found[1]
+    assert [row[1] == NO_TOKEN for row in found[0]] == [False] * 5 + [True] * 6

@@ -228,7 +228,7 @@ def test_every_shape_is_tried() -> None:
     assert set(SHAPES) == set(COSTS)
 
 
-def test_drafts_behind_a_wrong_one_are_not_tested() -> None:
+def test_drafts_after_a_wrong_one_are_not_tested() -> None:
     drafts_np, tokens_np = np.array([[4, 4, 0, 4, 2], [4, 0, 0, 4, 0]]), np.array([[5, 1, 1, 3, 0], [2, 1, 1, 1, 0]])
     seen = VerifiedDrafts.of(drafts_np, tokens_np)
     assert seen.drafts_np.tolist() == [8, 4, 0, 8, 0]

@@ -24,7 +24,7 @@ LEARNING = 12  # steps with prompts
 
 
 def prompt_sizes(world: TimedWorld) -> list[int]:
-    """Prompt tokens of steps in which somebody decodes."""
+    """Prompt tokens of steps in which a row decodes."""
     return [step.prompt_tokens for step in world.steps if step.prompt_tokens and (step.plan.num_tokens_np == 1).any()]
 
 

@@ -7,6 +7,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from cadence.config.args import EngineArgs
 from cadence.config.hf import load_hf_config
+from cadence.config.pooling import PoolingConfig
 from cadence.config.reference import ModelFiles
 from cadence.config.resolve import resolve
 from cadence.core.contract.engine_state import EngineState, EngineStats, RequestView
@@ -25,6 +27,9 @@ from cadence.core.errors import EngineDeadError
 from cadence.core.grammar import GrammarSpec
 from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import RequestOutput
+from cadence.core.pooled_outputs import PoolingOutput, PoolingRequestOutput, pooled
+from cadence.core.pooling import EMBED, PoolingSpec
+from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.metric import Metric
@@ -32,6 +37,7 @@ from cadence.engine.text.input_processor import InputLimits, InputProcessor
 from cadence.engine.text.output_processor import OutputProcessor
 from cadence.engine.text.parallel_sampling import fan_out
 from cadence.entrypoints.async_inputs import AsyncInputs
+from cadence.runner.features.pooling.finish import finished
 from cadence.text.hf_directory import load_tokenizer
 from cadence.text.text_service import TextLimits, TextService
 from tests.helpers.tiny_tokenizers import byte_level, save
@@ -46,6 +52,8 @@ _CONFIG = {
     "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
     "max_position_embeddings": 2048, "bos_token_id": 1, "eos_token_id": 2, "rms_norm_eps": 1e-5,
 }  # fmt: skip
+
+POOLING = PoolingConfig(size=8, dimensions=(4,))
 
 
 def save_fake_model(directory: Path, template: str = TEMPLATE) -> Path:
@@ -64,6 +72,7 @@ class FakeLLM:
         *,
         delay: float = 0.0,
         script: str | None = None,
+        pooling: PoolingConfig = POOLING,
         text_limits: TextLimits = TextLimits(),  # noqa: B008 (frozen)
         **options: Any,
     ) -> None:
@@ -71,7 +80,7 @@ class FakeLLM:
         files = ModelFiles("fake", directory, None)
         caps: Any = SimpleNamespace(kind="cpu", total_memory=2**30, native_bf16=False, native_fp16=False, count=1)
         hf = load_hf_config(files)
-        self.config = resolve(args, files, hf, caps)
+        self.config = replace(resolve(args, files, hf, caps), pooling=pooling)
         self.tokenizer = load_tokenizer(directory)
         self.texts = TextService(self.tokenizer, self.config.tokenizer, self.config.model.max_model_len, text_limits)
         self.model_name = "fake"
@@ -88,6 +97,7 @@ class FakeLLM:
         self.ranks: list[int | None] = []  # of these: the engines that they are for
         self.adapters: list[LoRARequest | None] = []  # of those that were asked for
         self.aborted: list[str] = []
+        self.most_running = 0  # requests for values, at once
         model = self.config.model
         self.vocab_size = 512
         limits = InputLimits(
@@ -97,6 +107,7 @@ class FakeLLM:
             model.seed,
             self.tokenizer.eos_token_ids,
             num_engines=self.config.parallel.data_parallel_size,
+            pooling=pooling,
         )
         self._inputs = AsyncInputs(InputProcessor(limits, self.tokenizer), self.texts)
         self._metrics = MetricsByEngine("fake")
@@ -115,7 +126,7 @@ class FakeLLM:
         self._running[request_id] = children
         self.started.append(request_id)
         self.grammars.append(processed.request.attached(GrammarSpec))
-        self.ranks.append(processed.request.data_parallel_rank)
+        self.ranks.append(processed.engine)
         try:
             for step in range(processed.request.stop.max_tokens):
                 await asyncio.sleep(self.delay)
@@ -128,6 +139,36 @@ class FakeLLM:
             del self._running[request_id]
             if self._outputs.core_ids(request_id):
                 self._end(request_id)
+
+    async def encode(
+        self, prompt: Any, params: PoolingParams, request_id: str, *, priority: int = 0, lora_request: Any = None
+    ) -> AsyncIterator[PoolingRequestOutput[PoolingOutput]]:
+        self._check_alive()
+        self.adapters.append(lora_request)
+        request = (await self._inputs.process_pooling(request_id, prompt, params, priority=priority)).request
+        self._outputs.add(request_id, [request], None)
+        self._running[request_id] = [request]
+        self.most_running = max(self.most_running, len(self._running))
+        self.started.append(request_id)
+        self.ranks.append(request.data_parallel_rank)
+        try:
+            await asyncio.sleep(self.delay)
+            self._check_alive()
+            update = _update(request_id, [], (), FinishReason.STOP)
+            update.pooled_np = self._values(request)
+            yield pooled(self._outputs.process([update])[0][0])
+        finally:
+            del self._running[request_id]
+            if self._outputs.core_ids(request_id):
+                self._end(request_id)
+
+    def _values(self, request: EngineRequest) -> np.ndarray:
+        """Of every token the sines of its multiples; of a text their mean."""
+        spec = request.attached(PoolingSpec)
+        assert spec is not None
+        entries = self.config.pooling.size if spec.head == EMBED else len(self.config.pooling.labels)
+        by_token = np.sin(np.outer(request.prompt_token_ids, np.arange(1, entries + 1))).astype(np.float32)
+        return finished(by_token, spec) if spec.by_token else finished(by_token.mean(axis=0, keepdims=True), spec)[0]
 
     async def beam_search(
         self,
@@ -245,7 +286,8 @@ def _alternatives(token: int, count: int) -> list[int]:
 def _logprobs(token: int, sampling: SamplingParams) -> list[TokenLogprobs]:
     if sampling.logprobs is None:
         return []
-    ids = _alternatives(token, sampling.logprobs)
+    named = sampling.logprob_token_ids
+    ids = _alternatives(token, sampling.logprobs) if named is None else [token, *named]
     values = [-0.5, *(-0.5 - i for i in range(sampling.logprobs))]
     return [TokenLogprobs(np.array(ids), np.array(values, dtype=np.float32), 1)]
 

@@ -120,10 +120,8 @@ def test_unknown_paths_and_methods(app: RunningApp) -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/v1/embeddings", "models that embed, classify or score are not in this version"),
-        ("/v1/rerank", "models that embed, classify or score are not in this version"),
-        ("/score", "models that embed, classify or score are not in this version"),
-        ("/pooling", "models that embed, classify or score are not in this version"),
+        ("/v2/embed", "embeddings are given by /v1/embeddings"),
+        ("/v1/moderations", "served by /classify"),
         ("/v1/audio/transcriptions", "prompts and answers are text"),
         ("/v1/images/generations", "prompts and answers are text"),
         ("/v1/batches", "`cadence run-batch`"),

@@ -85,7 +85,7 @@ def test_a_port_in_use_is_one_clear_line() -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--headless"], "headless is for the nodes behind the first"),
+        (["--headless"], "headless is for the nodes after the first"),
         (["--middleware", "os.system"], "middleware='os.system' is neither a class nor"),
         (["--middleware", "no.such.module"], "middleware='no.such.module' cannot be imported"),
         (["--chat-template", "does/not/exist"], "chat_template does/not/exist cannot be read"),

@@ -1,4 +1,4 @@
-"""Text that goes from the engine to the outbox in one call: the same words, whoever reads them and however slowly."""
+"""Text that goes from the engine to the outbox in one call: the same words for every reader, however slow."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def test_a_bad_schema_names_its_tool() -> None:
         backends_for().compile(constraint.spec(NO_DEFAULTS))
 
 
-def test_lark_is_refused_behind_thoughts() -> None:
+def test_lark_is_refused_after_thoughts() -> None:
     asked = StructuredOutputsParams(grammar='start: "a"')
     formats = AnswerFormats(reasoning=think_format("qwen3"))
     with pytest.raises(InvalidRequestError, match=r"structured_outputs\.grammar"):

@@ -1,5 +1,5 @@
 """Calls with arguments of every kind, in every format: whatever a random model may write, the format's own parser reads
-as calls whose arguments are valid, however the text is cut, behind thoughts, and by either backend."""
+as calls whose arguments are valid, however the text is cut, after thoughts, and by either backend."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def calls_of(text: str, formats: AnswerFormats, before: str, seed: int | None) -
 
 
 def formats_for(format: ToolFormat, thinks: bool) -> tuple[AnswerFormats, str]:
-    """With the end of a prompt, behind which the model thinks first, or may not."""
+    """With the end of a prompt, after which the model thinks first, or may not."""
     name = format.names[0]
     if name in CHANNELS:
         return AnswerFormats(format, think_format(CHANNELS[name])), CHANNELLED.get(name, "")

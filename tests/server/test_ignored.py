@@ -14,7 +14,7 @@ from cadence.entrypoints.server.http.ignored import MAX_NAMED, Ignored
 from cadence.entrypoints.server.protocol import beam, sampling
 from cadence.entrypoints.server.protocol.body import MAX_UNKNOWN, parse_body
 from cadence.entrypoints.server.protocol.completions import CompletionBody
-from cadence.entrypoints.server.protocol.sampling import GenerationBody
+from cadence.entrypoints.server.protocol.sampling import EndpointFields, GenerationBody
 from tests.server.test_completions import Serve
 
 HEADER = "x-cadence-ignored"
@@ -93,13 +93,32 @@ def test_a_body_of_unknown_fields_only_is_refused() -> None:
         parse_body(CompletionBody, raw, Ignored())
 
 
-def test_every_sampling_parameter_of_a_body_is_passed_on() -> None:
-    """And a beam search takes, names or refuses each of them: none is dropped in silence."""
+def test_every_sampling_parameter_is_a_field_of_a_body() -> None:
+    """Or has no meaning over HTTP, or another name there, and is named here."""
+    python = {"logits_processors", "extra_args", "flat_logprobs", "skip_reading_prefix_cache"}
+    said_otherwise = {"output_kind", "detokenize", "guided_decoding"}  # by stream, the endpoint, structured_outputs
+    internal = {"bad_words_token_ids", "thinking_token_ids", "skip_clone"}
+    refused = {"early_stopping", "routed_experts_prompt_start", "trace_decode_token_ids"}
     parameters = {field.name for field in dataclasses.fields(SamplingParams)}
-    asked = parameters & set(GenerationBody.model_fields)
-    # Read by `sampling_params` itself.
-    apart = {"best_of", "max_tokens", "repetition_detection", "speculative", "structured_outputs"}
-    assert set(sampling._SAME_NAME) == asked - apart
-    taken = {"n", "max_tokens", "ignore_eos", "include_stop_str_in_output", "structured_outputs"}
-    dull = {"best_of", "skip_special_tokens"}  # equal to n, or refused; of the text alone
-    assert {*beam._NO_EFFECT, *beam._REFUSED} == asked - taken - dull
+    assert parameters - set(CompletionBody.model_fields) == python | said_otherwise | internal | refused
+
+
+def test_what_a_body_says_is_passed_on() -> None:
+    """Every field that takes a number; and a beam search refuses or names those that it does not take."""
+    some = {int | None: 2, float | None: 0.5}  # of each type: no field's default
+    kinds: dict[str, Any] = {name: GenerationBody.model_fields[name].annotation for name in sampling.SAME_NAME}
+    numbers = {name: some[kind] for name, kind in kinds.items() if kind in some}
+    assert {"top_k", "min_p", "seed", "presence_penalty"} <= numbers.keys()
+    body = CompletionBody(prompt="a", **numbers)
+    params = sampling.sampling_params(body, {}, EndpointFields(max_tokens=3, logprobs=None))
+    assert {name: getattr(params, name) for name in numbers} == numbers
+    for name in numbers.keys() - {"n"}:
+        body = CompletionBody(prompt="a", use_beam_search=True, **{name: numbers[name]})
+        try:
+            beam.beam_params(body, EndpointFields(max_tokens=3, logprobs=None), room=9)
+            assert body.ignored.names == [name]
+        except InvalidRequestError as error:
+            assert error.field == name
+    with pytest.raises(InvalidRequestError, match="best_of is not supported"):
+        body = CompletionBody(prompt="a", use_beam_search=True, n=2, best_of=3)
+        beam.beam_params(body, EndpointFields(max_tokens=3, logprobs=None), room=9)

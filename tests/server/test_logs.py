@@ -70,7 +70,7 @@ def until(condition: Any, seconds: float = 240.0) -> None:
 
 
 def test_a_server_whose_output_nobody_reads(tiny_model: Any) -> None:
-    """It serves; whoever reads later is told what is missing, and finds whole lines."""
+    """It serves; a later reader is told what is missing, and finds whole lines."""
     port = free_port()
     flags = [*FAST, "--port", str(port), "--enable-log-requests", "--uvicorn-log-level", "info"]
     words = [sys.executable, "-m", "cadence.entrypoints.cli.main", "serve", str(tiny_model("llama")), *flags]

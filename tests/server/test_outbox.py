@@ -13,10 +13,16 @@ import uvicorn
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
-from cadence.entrypoints.server.http.connection import BoundedHttpProtocol
 from cadence.entrypoints.server.http.outbox import BODY_WRITER, HIGH_WATER, Outbox, OutboxWriter, writer_of
-from cadence.entrypoints.server.http.uvicorn_chunks import HOLDS_FOR, NoShortcut, UvicornChunks, shortcut_for
+from cadence.entrypoints.server.http.uvicorn_private import (
+    HOLDS_FOR,
+    NoShortcut,
+    UvicornChunks,
+    UvicornHttp,
+    shortcut_for,
+)
 from cadence.entrypoints.server.server import HttpServer
 
 START: Message = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
@@ -44,17 +50,27 @@ def hidden(send: Send) -> Send:
 
 
 def test_the_version_that_the_shortcut_and_the_protocol_hold_for() -> None:
-    """With another version: read `uvicorn_chunks.py` and `connection.py` against it, then change HOLDS_FOR."""
+    """With another version: read `uvicorn_private.py` against it, then change HOLDS_FOR."""
     assert uvicorn.__version__.startswith(HOLDS_FOR + "."), f"read off uvicorn {HOLDS_FOR}, not {uvicorn.__version__}"
 
-    async def shortcut() -> object:
-        return shortcut_for(make_cycle(SimpleNamespace()).send)
+    async def made() -> tuple[HttpToolsProtocol, RequestResponseCycle]:
+        return UvicornHttp(uvicorn.Config(many_turns), ServerState(), {}), make_cycle(SimpleNamespace())
 
-    assert isinstance(asyncio.run(shortcut()), UvicornChunks)
-    overridden = {name for name in vars(BoundedHttpProtocol) if hasattr(asyncio.Protocol, name)}
-    overridden |= {"on_message_begin", "on_headers_complete", "on_body", "on_message_complete"}
-    for name in (*overridden, "_start_asgi_task", "send_400_response"):
+    protocol, cycle = asyncio.run(made())
+    assert isinstance(shortcut_for(cycle.send), UvicornChunks)
+    parsed = {"on_message_begin", "on_headers_complete", "on_body", "on_message_complete"}
+    for name in (
+        *parsed,
+        "connection_made",
+        "connection_lost",
+        "data_received",
+        "_start_asgi_task",
+        "send_400_response",
+    ):
         assert hasattr(HttpToolsProtocol, name), f"uvicorn {uvicorn.__version__} lacks HttpToolsProtocol.{name}"
+    assert {"loop", "transport", "root_path", "headers", "flow", "cycle"} <= vars(protocol).keys()
+    assert {"keep_alive", "message_event", "response_started"} <= vars(cycle).keys()
+    assert {"read_paused", "write_paused"} <= vars(cycle.flow).keys()
 
 
 @pytest.mark.parametrize("gone", ["chunked_encoding", "flow", "transport", "disconnected", "response_complete"])

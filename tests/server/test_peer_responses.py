@@ -80,7 +80,7 @@ def test_thoughts_that_are_not_asked_for(serve: Serve, stream: bool) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_logprobs_of_a_message_behind_thoughts(serve: Serve, stream: bool) -> None:
+def test_logprobs_of_a_message_after_thoughts(serve: Serve, stream: bool) -> None:
     client = openai_client(serve({"script": "<think>Hm.</think>Good day."}, **THINKING))
     answer = ask(client, stream=stream, include=["message.output_text.logprobs"], top_logprobs=2)
     answer = list(answer)[-1].response if stream else answer

@@ -17,7 +17,7 @@ from cadence.entrypoints.server.chat.tools.held_text import HeldText
 
 ROWS = sorted({think_format(name) for name in FORMATS if think_format(name).open}, key=lambda row: row.names)
 LENGTH = 8_000  # characters
-# What is said again and again: at the start, or behind the first mark of the kind.
+# What is said again and again: at the start, or after the first mark of the kind.
 ENDLESS: dict[str, tuple[Callable[[ThinkFormat], str], Callable[[ThinkFormat], str]]] = {
     "white space": (lambda row: "", lambda row: " "),
     "white space in a thought": (lambda row: row.open[0] + "Hm", lambda row: " "),

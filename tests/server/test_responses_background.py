@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from cadence.entrypoints.server.responses import background, desk, event_log
+from cadence.entrypoints.server.responses import background, event_log, manager
 from cadence.entrypoints.server.responses.truncation import starts_of
 from cadence.entrypoints.server.routes import responses
 from tests.server.fakes_chat import MODEL, FailingLLM, openai_client
@@ -83,7 +83,7 @@ def test_what_goes_wrong_in_the_background_is_told(serve: Serve, fake_model: Any
 
 
 def test_only_so_many_run_in_the_background(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "MAX_BACKGROUND", 2)
+    monkeypatch.setattr(manager, "MAX_BACKGROUND", 2)
     monkeypatch.setattr(background, "MAX_BACKGROUND", 2)
     client = openai_client(serve({"delay": 0.02}))
     running = [ask(client, background=True, max_output_tokens=900) for _ in range(2)]

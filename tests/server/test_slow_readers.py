@@ -228,7 +228,7 @@ def test_a_connection_too_many(serve: Serve, path: str) -> None:
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "json"])
 @pytest.mark.parametrize("pipelined", [False, True], ids=["one", "pipelined"])
 def test_who_does_not_read_is_cut_off(serve: Serve, stream: bool, pipelined: bool) -> None:
-    """Whatever the answer is, also when another request waits behind it."""
+    """Whatever the answer is, also when another request waits after it."""
     app = serve(write_timeout=0.4)
     body = {**LARGE, "stream": stream, "n": 3}
     with connect(app) as wire:

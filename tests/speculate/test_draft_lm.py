@@ -1,4 +1,4 @@
-"""A smaller model as a drafter: its drafts are those of transformers, its keys lie beside the target's."""
+"""A smaller model as a proposer: its drafts are those of transformers, its keys lie beside the target's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cadence.models.interface.drafter import TargetStates
+from cadence.models.interface.model_proposer import TargetStates
 from cadence.speculate.draft_lm import DraftLM
 from tests.helpers.drafting import DraftedSequence
 from tests.helpers.one_sequence import OneSequence, load
@@ -28,7 +28,7 @@ def test_drafts_are_those_of_transformers(pair: tuple[str, str], tiny_model: Cal
     """Also after a rejection, when keys of wrong drafts lie where right ones go."""
     target, directory = load(tiny_model(pair[0])), tiny_model(pair[1])
     both = DraftedSequence(target, DraftLM(load(directory), VOCAB, CPU))
-    assert both.draft.drafter.begins_with is TargetStates.NONE
+    assert both.draft.proposer.begins_with is TargetStates.NONE
     oracle = load_oracle(directory)
     logits = both.feed(PROMPT)
     torch.testing.assert_close(
@@ -63,14 +63,14 @@ def test_vocabularies_may_differ_in_their_last_ids(
     for name in ("model.embed_tokens.weight", "lm_head.weight"):
         tensors[name] = torch.cat([tensors[name], 9 * tensors[name][:20]])[:size].contiguous()
     save_file(tensors, tmp_path / "model.safetensors")
-    drafter = DraftLM(load(tmp_path), VOCAB, CPU)
-    both = DraftedSequence(load(source), drafter)
+    proposer = DraftLM(load(tmp_path), VOCAB, CPU)
+    both = DraftedSequence(load(source), proposer)
     both.feed([*PROMPT, VOCAB - 1])
     drafts, logits = both.propose(VOCAB - 2, 4)
-    assert logits.shape == (4, min(size, VOCAB)) == (4, len(drafter.vocabulary.target_ids))
+    assert logits.shape == (4, min(size, VOCAB)) == (4, len(proposer.vocabulary.target_ids))
     assert max(drafts) < VOCAB
     plain = DraftedSequence(load(source), DraftLM(load(source), VOCAB, CPU))
-    both = DraftedSequence(load(source), drafter)
+    both = DraftedSequence(load(source), proposer)
     for sequence in (plain, both):
         sequence.feed([token for token in PROMPT if token < VOCAB - 20])
     assert torch.equal(both.propose(17, 1)[1], plain.propose(17, 1)[1][:, : min(size, VOCAB)])

@@ -36,7 +36,7 @@ def test_a_model_drafts_as_far_as_it_was_made_for(
     config = json.loads((tmp_path / "config.json").read_text()) | {"max_position_embeddings": length}
     (tmp_path / "config.json").write_text(json.dumps(config))
     draft = loaded(target, "draft_model", tmp_path, max_model_len=limit)
-    assert (draft.first_layer, draft.max_len, len(draft.drafter.kv_layers())) == (4, drafted, 4)
+    assert (draft.first_layer, draft.max_len, len(draft.proposer.kv_layers())) == (4, drafted, 4)
 
 
 @pytest.mark.parametrize("layout", ["eagle of speculators", "eagle3", "mtp as in MiMo"])
@@ -44,4 +44,4 @@ def test_a_head_drafts_at_every_length(layout: str, tiny_model: Callable[[str], 
     method, directory, _ = LAYOUTS[layout](tiny_model("llama"), tmp_path / "head")
     target = Target(directory if method == "mtp" else tiny_model("llama"))
     draft = loaded(target, method, directory)
-    assert (draft.first_layer, draft.max_len, len(draft.drafter.kv_layers())) == (4, LENGTH, 1)
+    assert (draft.first_layer, draft.max_len, len(draft.proposer.kv_layers())) == (4, LENGTH, 1)

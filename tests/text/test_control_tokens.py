@@ -41,7 +41,7 @@ TEMPLATES = {
 
 
 def swallowing() -> Any:
-    """As Phi-3: control tokens take the white space behind them along."""
+    """As Phi-3: control tokens take the white space after them along."""
     tokenizer = tiny_tokenizers.byte_fallback()
     tokenizer.add_special_tokens([AddedToken(token, rstrip=True, normalized=False) for token in ROLE_TOKENS])
     return tokenizer

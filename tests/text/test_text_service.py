@@ -27,7 +27,7 @@ TEMPLATE = "{% for m in messages %}<|turn|>{{ m.role }}: {{ m.content }}\n{% end
 HI = ChatRequest([{"role": "user", "content": "hi"}])
 PATIENCE_S = 250.0  # on a busy machine anything may take its time; a test has 300 s
 PATIENT = TextLimits(memory_bytes=128 * 2**20, template_s=PATIENCE_S, text_s=PATIENCE_S)
-STRICT = replace(PATIENT, template_s=1.0)
+STRICT = replace(PATIENT, template_s=0.4)
 SLOW = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
 Body = Callable[[TextService, Tokenizer], Awaitable[None]]
@@ -115,7 +115,7 @@ def test_what_cannot_fit_is_refused_unread(run: Callable[..., None]) -> None:
 
 
 RUNAWAYS = {
-    "nested loops": (SLOW, "took more than 1 s"),
+    "nested loops": (SLOW, "took more than 0.4 s"),
     "large range": ("{{ range(10 ** 9) | list }}", "Range too big"),
     "large sort": (
         "{% for i in range(99) %}{% set x = (range(99999) | list * 20) | sort %}{% endfor %}",
@@ -123,7 +123,7 @@ RUNAWAYS = {
     ),
     "repeated text": ("{{ 'a' * 10 ** 9 }}", "was stopped"),
     "wide format": ("{{ '%0999999999d' % 1 }}", "was stopped"),
-    "large power": ("{{ (7 ** 9999999) % 10 }}", "took more than 1 s"),
+    "large power": ("{{ (7 ** 9999999) % 10 }}", "took more than 0.4 s"),
     "large slices": (
         "{% set ns = namespace(x=[]) %}"
         "{% for i in range(999) %}{% set ns.x = [ns.x, (range(99999)[:] | list) * 40] %}{% endfor %}",
@@ -147,7 +147,7 @@ def test_templates_of_requests_end_within_their_limits(run: Callable[..., None],
         for name, (template, says) in chosen.items():
             error = await refused(service.chat(HI, PLAIN, template, False), "chat_template")
             assert any(part in error for part in says.split("|")), (name, error)
-        if limits is PATIENT:  # within a second a busy machine may do nothing
+        if limits is PATIENT:  # in so short a time a busy machine may do nothing
             assert (await service.chat(HI, PLAIN, "{{ messages[0].content }}", False)).ids == tokenizer.encode("hi")
         assert service._texts.pid == 0
 

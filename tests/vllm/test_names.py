@@ -62,7 +62,9 @@ IMPORTED = {
     "model_executor.models": "ModelRegistry",
     "transformers_utils.tokenizer": "get_tokenizer",
     "tokenizers": "get_tokenizer",
-    "config": "CompilationConfig ProfilerConfig VllmConfig KVTransferConfig",
+    "config": "CompilationConfig ProfilerConfig VllmConfig KVTransferConfig PoolerConfig",
+    "config.pooler": "PoolerConfig",
+    "utils.print_utils": "print_embeddings",
     "platforms": "current_platform",
     "logger": "init_logger",
     "usage.usage_lib": "UsageContext",
@@ -83,6 +85,11 @@ SIGNATURES = {
     "entrypoints.llm:LLM.chat": "messages sampling_params use_tqdm lora_request chat_template "
     "chat_template_content_format add_generation_prompt continue_final_message tools chat_template_kwargs",
     "entrypoints.llm:LLM.enqueue": "prompts sampling_params lora_request priority use_tqdm",
+    "entrypoints.llm:LLM.encode": "prompts pooling_params",
+    "entrypoints.llm:LLM.embed": "prompts",
+    "entrypoints.llm:LLM.classify": "prompts",
+    "entrypoints.llm:LLM.reward": "prompts",
+    "entrypoints.llm:LLM.score": "data_1 data_2",
     "entrypoints.llm:LLM.beam_search": "prompts params lora_request use_tqdm concurrency_limit",
     "entrypoints.llm:LLM.from_engine_args": "engine_args",
     "entrypoints.llm:LLM.reset_prefix_cache": "reset_running_requests reset_connector",
@@ -93,6 +100,7 @@ SIGNATURES = {
     "engine.llm_engine:LLMEngine.has_unfinished_requests": "",
     "engine.llm_engine:LLMEngine.get_num_unfinished_requests": "",
     "v1.engine.async_llm:AsyncLLM.generate": "prompt sampling_params request_id",
+    "v1.engine.async_llm:AsyncLLM.encode": "prompt pooling_params request_id",
     "v1.engine.async_llm:AsyncLLM.abort": "request_id",
     "v1.engine.async_llm:AsyncLLM.shutdown": "timeout",
     "engine.arg_utils:EngineArgs": "model",
@@ -109,6 +117,10 @@ KEYWORDS = {
     "entrypoints.llm:LLM.generate": "use_tqdm lora_request priority tokenization_kwargs mm_processor_kwargs",
     "entrypoints.llm:LLM.chat": "tokenization_kwargs mm_processor_kwargs",
     "entrypoints.llm:LLM.wait_for_completion": "use_tqdm",
+    "entrypoints.llm:LLM.encode": "truncate_prompt_tokens use_tqdm lora_request pooling_task tokenization_kwargs",
+    "entrypoints.llm:LLM.embed": "truncate_prompt_tokens use_tqdm pooling_params lora_request tokenization_kwargs",
+    "entrypoints.llm:LLM.classify": "use_tqdm pooling_params lora_request tokenization_kwargs",
+    "entrypoints.llm:LLM.score": "truncate_prompt_tokens use_tqdm pooling_params lora_request chat_template",
     "engine.llm_engine:LLMEngine.add_request": "tokenization_kwargs trace_headers priority session_id prompt_text",
     "engine.llm_engine:LLMEngine.from_engine_args": "stat_loggers enable_multiprocessing",
     "v1.engine.async_llm:AsyncLLM.from_engine_args": "start_engine_loop usage_context stat_loggers",
@@ -171,11 +183,8 @@ def test_a_missing_feature_is_told_when_it_is_used() -> None:
 
     with pytest.raises(MissingFeatureError, match="ImageAsset cannot be used: this version takes text only"):
         ImageAsset("cherry")
-    with pytest.raises(MissingFeatureError, match=r"EmbeddingRequestOutput\.from_base cannot be used"):
-        cadence.vllm.EmbeddingRequestOutput.from_base(None)
     with pytest.raises(MissingFeatureError, match="how_to_add_a_model"):
         cadence.vllm.ModelRegistry.register_model("MyModel", object)
-    assert not isinstance(1, cadence.vllm.PoolingRequestOutput)
     assert all(sentence == sentence.strip() and sentence for sentence in MISSING.values())
 
 

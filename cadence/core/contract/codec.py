@@ -49,10 +49,15 @@ def _rich(kind: Any, value: Any) -> Any:
     if kind is Attachment:
         return _attachment(value)
     if kind in _BY_FEATURE:
-        types = _BY_FEATURE[kind]
-        return kind((name, msgspec.convert(payload, types[name], dec_hook=_rich)) for name, payload in value.items())
+        return kind((name, _payload(_BY_FEATURE[kind], name, payload)) for name, payload in value.items())
     dtype, shape, data = value
     return np.frombuffer(data, dtype=dtype).reshape(shape)
+
+
+def _payload(types: dict[str, Any], feature: str, payload: Any) -> Any:
+    if feature not in types:
+        raise ValueError(f"a payload of the feature {feature!r}; those with one here: {', '.join(types)}")
+    return msgspec.convert(payload, types[feature], dec_hook=_rich)
 
 
 def _attachment(value: Any) -> Attachment:
@@ -63,10 +68,10 @@ def _attachment(value: Any) -> Attachment:
 
 
 _BY_FEATURE: dict[Any, dict[str, Any]] = {  # types by feature, of each place
-    RowPayloads: {name: types.row for name, types in FEATURES.items()},
-    StepPayloads: {name: types.step for name, types in FEATURES.items()},
-    Mail: {name: types.mail for name, types in FEATURES.items()},
-    ResultPayloads: {name: types.result for name, types in FEATURES.items()},
+    RowPayloads: {name: types.row for name, types in FEATURES.items() if types.row},
+    StepPayloads: {name: types.step for name, types in FEATURES.items() if types.step},
+    Mail: {name: types.mail for name, types in FEATURES.items() if types.mail},
+    ResultPayloads: {name: types.result for name, types in FEATURES.items() if types.result},
 }
 
 

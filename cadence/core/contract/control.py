@@ -65,6 +65,7 @@ class Verb(Generic[P, A]):
     keeps: Callable[[P], str] = _keep_nothing
     drops: Callable[[P], tuple[str, ...]] = _drop_nothing
     is_first: bool = False  # replayed before the engine has any of its requests again
+    forgets_prefixes: bool = False  # no engine has a prefix in its cache afterwards: routers count on none
 
     def unanswered(self, who: str) -> EngineDeadError:
         """What is raised where the deadline has passed."""
@@ -124,7 +125,7 @@ def _resume(paused: bool) -> tuple[str, ...]:
 STATE = Verb("state", bool, EngineState, ENGINE, BETWEEN_STEPS_S, joined)
 
 # Forgets all cached prefixes; not while requests run, unless the payload says that these are to be preempted for it.
-RESET_PREFIX_CACHE = Verb("reset_prefix_cache", bool, bool, ENGINE, BETWEEN_STEPS_S, all)
+RESET_PREFIX_CACHE = Verb("reset_prefix_cache", bool, bool, ENGINE, BETWEEN_STEPS_S, all, forgets_prefixes=True)
 
 # True: no step begins until it is False; requests keep their rows and blocks.
 PAUSE = Verb("pause", bool, NoneType, ENGINE, BETWEEN_STEPS_S, keeps=_pause, drops=_resume, is_first=True)

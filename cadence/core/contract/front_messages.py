@@ -31,7 +31,7 @@ class ToFront:
     lacks_ranks: str = ""  # which ranks did not come: the engine waits for them again, requests do not
     is_turn: bool = True  # whether quarantined requests may be retried there at once
     num_restarts: int = 0  # of this engine so far
-    tell: bool = False  # its counts are wanted now
+    send_counts: bool = False  # its counts are wanted now
     call_id: int = 0  # the question answered here; 0 = none
     others: FrontCounts | None = None  # the answer: the sums of all other fronts, also of those that are gone
     reply: StoreReply | None = None  # the answer to a call

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from cadence.config.parallel import SHARES_EXPERTS, devices_by_engine
-from cadence.core.contract.control import RESET_PREFIX_CACHE, STATE, A, P, Verb
+from cadence.core.contract.control import STATE, A, P, Verb
 from cadence.core.contract.engine_state import EngineState
 from cadence.core.contract.messages import EngineInfo
 from cadence.core.contract.update import AnyUpdate
@@ -113,7 +113,7 @@ class DpClient:
         return least
 
     def submit(self, entry: JournalEntry) -> None:
-        self._supervisors[self._router.route(entry.request)].submit(entry)
+        self._supervisors[self._router.route(entry.request, entry.engine)].submit(entry)
 
     def drop(self, request_ids: Iterable[str]) -> None:
         for request_id in request_ids:
@@ -153,7 +153,7 @@ class DpClient:
                 supervisor.keep(verb, payload)
             else:
                 given.append(answer)
-        if verb.name == RESET_PREFIX_CACHE.name:
+        if verb.forgets_prefixes:
             self._router.forget_prefixes()
         return verb.combined(given)
 

@@ -4,8 +4,8 @@ go; it has neither clock nor socket.
 The cost of an engine is in tokens: those of the request that it would have to compute (all but the prefix it has seen),
 half of those that wait there, and a share for each request it has. The cheapest engine gets the request. An engine that
 has far more requests than the least busy one is no choice, however much of the prompt it knows: a prefix that many ask
-for is soon known to more engines than one. A request with a data_parallel_rank gets that engine whatever it costs, as
-long as it is up; while it is down, such a request goes to the cheapest one, as all others do.
+for is soon known to more engines than one. A request that is for one engine (`data_parallel_rank`) gets it whatever it
+costs, as long as it is up; while it is down, such a request goes to the cheapest one, as all others do.
 
 Columns by engine make a choice some array operations, whatever their number; Python only for the blocks of the prompt.
 """
@@ -98,15 +98,15 @@ class Router:
         self.max_keys = max_keys
         self._places: dict[str, _Routed] = {}  # by request id
 
-    def route(self, request: EngineRequest) -> int:
-        """-> the engine that gets it. It counts as being there until `ended`; who is routed again leaves its place."""
+    def route(self, request: EngineRequest, pinned: int | None = None) -> int:
+        """-> the engine that gets it. It counts as being there until `ended`; who is routed again leaves its place.
+        pinned: the engine that it is for; None = any"""
         self.ended(request.request_id)
         keys = self._keys(request)
         tokens = len(request.prompt_token_ids) + len(request.output_token_ids)
         new_np = np.full(len(self._open_np), tokens, dtype=np.int64)  # [engines] tokens that each would compute
         for number, count in self._prefixes.num_known(keys).items():
             new_np[number] -= count * self._block_size
-        pinned = request.data_parallel_rank
         number = pinned if pinned is not None and self._present()[pinned] else self._cheapest(request, keys, new_np)
         waiting = int(new_np[number])
         self._open_np[number] += 1

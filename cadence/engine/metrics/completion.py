@@ -37,3 +37,8 @@ class Completion(Protocol):
 
     @property
     def finish_reason(self) -> FinishReason | None: ...
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether it ended with values in place of tokens."""
+        ...

@@ -43,6 +43,8 @@ class MetricsRecorder:
         self._success = {
             reason: self._counter("request_success", finished_reason=reason.value) for reason in FinishReason
         }
+        self._pooling_requests = Counter("cadence:pooling_requests", self._labels)
+        self._pooling_tokens = Counter("cadence:pooling_prompt_tokens", self._labels)
         self._first_token = self._histogram("time_to_first_token_seconds", _SECONDS)
         self._between_tokens = self._histogram("inter_token_latency_seconds", _SECONDS)
         self._per_token = self._histogram("request_time_per_output_token_seconds", _SECONDS)
@@ -76,8 +78,11 @@ class MetricsRecorder:
         if text.finish_reason is not None:
             self._success[text.finish_reason].value += 1
         self._prompt_lengths.observe(len(text.prompt_token_ids))
-        self._output_lengths.observe(count)
         self._latency.observe(times.finished_time - times.arrival_time)
+        if text.is_pooled:
+            self._pooled(text)
+            return
+        self._output_lengths.observe(count)
         if text.max_tokens is not None:
             self._limits.observe(text.max_tokens)
         if times.first_scheduled_time:
@@ -112,6 +117,8 @@ class MetricsRecorder:
             *self._sources.values(),
             self._generation_tokens,
             *self._success.values(),
+            self._pooling_requests,
+            self._pooling_tokens,
             *self._drafts(stats.drafts),
             *(
                 Counter("cadence:rank_busy_seconds", {**self._labels, "rank": str(rank)}, busy)
@@ -150,10 +157,23 @@ class MetricsRecorder:
             ),
         ]
 
+    def _pooled(self, text: Completion) -> None:
+        """Values are there: the prompt was computed, and nothing comes after it."""
+        times = text.metrics
+        self._pooling_requests.value += 1
+        self._pooling_tokens.value += len(text.prompt_token_ids)
+        self._count_prompt(text)
+        if times.first_scheduled_time:
+            self._queue.observe(times.first_scheduled_time - times.arrival_time)
+            self._inference.observe(times.finished_time - times.first_scheduled_time)
+
     def _begun(self, text: Completion) -> None:
         """The first token is there: the prompt was computed."""
-        prompt, cached = len(text.prompt_token_ids), text.num_cached_tokens
         self._first_token.observe(text.metrics.first_token_time - text.metrics.arrival_time)
+        self._count_prompt(text)
+
+    def _count_prompt(self, text: Completion) -> None:
+        prompt, cached = len(text.prompt_token_ids), text.num_cached_tokens
         self._prompt_tokens.value += prompt
         self._cached_tokens.value += cached
         self._sources["local_compute"].value += prompt - cached

@@ -3,7 +3,7 @@
 1. The death of an engine counts against every request in it. `PROGRESS` tokens beyond that point reset the count: a
    request that kills engines by what it is does so at its own position.
 2. With a count of one, a request is resubmitted at once, together with the others.
-3. With two it is quarantined: it is retried behind the others, one such request at a time, beside requests that are not
+3. With two it is quarantined: it is retried after the others, one such request at a time, beside requests that are not
    quarantined. Each that is released lets one more be retried at once; a death puts that back to one. A request with
    a count of three or more is never retried beside another one.
 4. A request that was the only one retried when the engine died is retried in isolation, first thing in the next engine.
@@ -35,6 +35,7 @@ class JournalEntry:
     request: EngineRequest  # once it has tokens, with the digests of what is attached
     payload: bytes  # the request as it came, encoded
     token_ids: list[int] = field(default_factory=list)
+    engine: int | None = None  # of several, the one that it is for; None = any
     in_engine: bool = False
     deaths: int = 0  # of engines, while it was in them
     recent_deaths: int = 0  # those since it last made progress

@@ -248,7 +248,7 @@ class Supervisor:
     async def _listen(self, engine: RunningEngine, watchdog: Watchdog) -> str:
         """-> the cause of death that the engine reports; "" = none"""
         async for message in engine.messages():
-            watchdog.heard(message.heartbeat)
+            watchdog.on_message(message.heartbeat)
             if message.fatal:
                 return message.fatal
             if message.ready is not None:
@@ -374,9 +374,11 @@ def _done_future() -> asyncio.Future[None]:
     return future
 
 
-def entry_of(request: EngineRequest) -> JournalEntry:
-    """Raises InvalidRequestError for what no message can carry, before the request is registered."""
-    return JournalEntry(request, encode_request(request), list(request.output_token_ids))
+def entry_of(request: EngineRequest, engine: int | None = None) -> JournalEntry:
+    """Raises InvalidRequestError for what no message can carry, before the request is registered. engine: of several,
+    the one that it is for; None = any"""
+    payload = encode_request(request)
+    return JournalEntry(request=request, payload=payload, token_ids=list(request.output_token_ids), engine=engine)
 
 
 def _payload(entry: JournalEntry) -> bytes:

@@ -18,7 +18,7 @@ class Watchdog:
     def ready(self) -> None:
         self._ready = True
 
-    def heard(self, heartbeat: Heartbeat | None) -> None:
+    def on_message(self, heartbeat: Heartbeat | None) -> None:
         """A message came."""
         self._silence = 0.0
         if heartbeat is not None:

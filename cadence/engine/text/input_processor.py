@@ -19,12 +19,24 @@ from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.core.shown import shown
 from cadence.engine.text.prompts import ParsedPrompt, parse_prompt
+from cadence.text.cut_texts import encode_cut
 from cadence.text.loop_share import LEAST
 from cadence.text.null_tokenizer import AnyTokenizer
 
 _MASK64 = (1 << 64) - 1
 _INT64 = 1 << 63
 NEVER_STOPS = StopRule(eos_token_ids=frozenset(), stop_token_ids=frozenset(), min_tokens=0, max_tokens=1)
+# Of requests that get no tokens, by `skip_reading_prefix_cache`. They share these, and nothing writes to them.
+NO_SAMPLING = {
+    skip: SamplingParams(
+        max_tokens=1,
+        temperature=0.0,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_reading_prefix_cache=skip,
+    )
+    for skip in (None, False, True)
+}
 THINKING = ("<think>", "</think>")
 
 
@@ -70,6 +82,7 @@ class InputLimits:
 class ProcessedInput:
     request: EngineRequest
     prompt_text: str | None
+    engine: int | None  # of several, the one that it is for; None = any
 
 
 def weight_of(params: SamplingParams) -> int:
@@ -121,6 +134,8 @@ class InputProcessor:
         parsed = parse_prompt(prompt)
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(f"sampling_params must be SamplingParams, not {type(params).__name__}")
+        if not self._limits.pooling.generates:
+            raise InvalidRequestError(f"this model writes no text: it can {', '.join(self._limits.pooling.tasks)}")
         limits = self._limits
         check_priority(priority)
         checks = (limits.vocab_size, limits.max_logprobs if cap_logprobs else -1, limits.max_model_len)
@@ -145,11 +160,11 @@ class InputProcessor:
             priority=priority,
             cache_salt=parsed.cache_salt,
             tenant=parsed.tenant,
-            data_parallel_rank=checked_rank(parsed.data_parallel_rank, limits.num_engines),
             attachments=tuple(each for each in (grammar, adapter) if each is not None),
             output_token_ids=parsed.output_token_ids,
         )
-        return ProcessedInput(request, parsed.text)
+        engine = checked_rank(parsed.data_parallel_rank, limits.num_engines)
+        return ProcessedInput(request=request, prompt_text=parsed.text, engine=engine)
 
     def process_pooling(
         self,
@@ -165,39 +180,48 @@ class InputProcessor:
         check_priority(priority)
         spec = self._limits.pooling.spec(params)
         token_ids = self._pooled_tokens(parsed, params)
+        if parsed.second_from:
+            spec = replace(spec, second_from=_checked_place(parsed.second_from, len(token_ids)))
         request = EngineRequest(
             request_id=request_id,
             prompt_token_ids=token_ids,
-            params=SamplingParams(
-                max_tokens=1,
-                temperature=0.0,
-                detokenize=False,
-                output_kind=RequestOutputKind.FINAL_ONLY,
-                skip_reading_prefix_cache=params.skip_reading_prefix_cache,
-            ),
+            params=NO_SAMPLING[params.skip_reading_prefix_cache],
             stop=NEVER_STOPS,
             seed=0,
             arrival_time=time.monotonic(),
             priority=priority,
             cache_salt=parsed.cache_salt,
             tenant=parsed.tenant,
-            data_parallel_rank=checked_rank(parsed.data_parallel_rank, self._limits.num_engines),
             attachments=(spec,) if adapter is None else (spec, adapter),
         )
-        return ProcessedInput(request, parsed.text)
+        engine = checked_rank(parsed.data_parallel_rank, self._limits.num_engines)
+        return ProcessedInput(request=request, prompt_text=parsed.text, engine=engine)
 
     def _pooled_tokens(self, parsed: ParsedPrompt, params: PoolingParams) -> list[int]:
         """A prompt may be as long as the model's context: no token comes after it."""
-        kept = params.truncate_prompt_tokens
-        if kept is None:
+        kept = self.kept_tokens(params)
+        if not kept:
             return self.token_ids(parsed, room=0)
-        most = self._limits.max_model_len
-        if kept > most:
-            message = f"truncate_prompt_tokens is {kept}, and this model takes at most {most} tokens"
+        if parsed.token_ids is None:
+            (token_ids,) = encode_cut(self._tokenizer.loaded(), [parsed.text or ""], kept)
+        else:
+            token_ids = list(parsed.token_ids[:kept])
+        return self.token_ids(replace(parsed, text=None, token_ids=token_ids), room=0)
+
+    def kept_tokens(self, params: PoolingParams) -> int:
+        """Of a prompt at most; 0 = all, and one that is too long is refused."""
+        kept, most = params.truncate_prompt_tokens, self._limits.max_model_len
+        if kept is None:
+            return 0
+        if kept == 0 or kept > most:
+            message = f"truncate_prompt_tokens is {kept}: give -1, or 1 to {most}, which this model takes at most"
             raise InvalidRequestError(message, "truncate_prompt_tokens")
-        kept = most if kept == -1 else kept
-        token_ids = self._tokenizer.encode(parsed.text or "") if parsed.token_ids is None else parsed.token_ids
-        return self.token_ids(replace(parsed, text=None, token_ids=list(token_ids[:kept])), room=0)
+        return most if kept == -1 else kept
+
+    @property
+    def default_prompt(self) -> str:
+        """What goes before texts of which values are asked for."""
+        return self._limits.pooling.default_prompt
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
@@ -301,6 +325,13 @@ class InputProcessor:
             if spaced != bare and len(spaced) == len(bare):
                 sequences.append(spaced)
         return sequences
+
+
+def _checked_place(place: int, count: int) -> int:
+    """Of the second text among so many tokens."""
+    if place >= count:
+        raise InvalidRequestError(f"second_from is {place}, and the prompt has {count} tokens", "second_from")
+    return place
 
 
 def _at_most(limit: int, value: int | None) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NotRequired, TypedDict
 
+from cadence.core.checks import integer
 from cadence.core.errors import InvalidRequestError
 from cadence.text.tokenizer import Tokenizer
 
@@ -22,9 +23,10 @@ class TokensPrompt(TypedDict):
     cache_salt: NotRequired[str]
     tenant: NotRequired[str]  # whose request it is: tenants share what they wait for
     data_parallel_rank: NotRequired[int | None]  # the engine that it is for; None = any
+    second_from: NotRequired[int]  # the place of a second text, where the model tells two apart; 0 = there is none
 
 
-_KNOWN = {"prompt", "prompt_token_ids", "cache_salt", "tenant", "data_parallel_rank"}
+_KNOWN = {"prompt", "prompt_token_ids", "cache_salt", "tenant", "data_parallel_rank", "second_from"}
 _REFUSED = {
     "prompt_embeds": "this model takes token ids",
     "multi_modal_data": "this model takes text only",
@@ -41,6 +43,7 @@ class ParsedPrompt:
     output_token_ids: tuple[int, ...] = ()  # of an answer that is made again: it begins with these
     tenant: str = ""
     data_parallel_rank: int | None = None
+    second_from: int = 0  # the place of the first token of a second text; 0 = there is none
 
 
 PromptType = str | list[int] | TextPrompt | TokensPrompt | ParsedPrompt
@@ -91,6 +94,7 @@ def _parse_dict(prompt: Mapping[str, Any]) -> ParsedPrompt:
         salt,
         tenant=str(prompt.get("tenant") or ""),
         data_parallel_rank=prompt.get("data_parallel_rank"),
+        second_from=integer("second_from", prompt.get("second_from") or 0, low=0),
     )
 
 
@@ -99,6 +103,14 @@ def pinned(prompt: PromptType, data_parallel_rank: int | None) -> PromptType:
     if data_parallel_rank is None:
         return prompt
     return replace(parse_prompt(prompt), data_parallel_rank=data_parallel_rank)
+
+
+def begun(prompt: PromptType, prefix: str) -> PromptType:
+    """A prompt whose text has this before it; token ids stay as they are."""
+    if not prefix:
+        return prompt
+    parsed = parse_prompt(prompt)
+    return parsed if parsed.token_ids is not None else replace(parsed, text=prefix + (parsed.text or ""))
 
 
 def resumed(prompt: TokensPrompt, output_token_ids: Sequence[int]) -> ParsedPrompt:

@@ -61,7 +61,7 @@ class RequestText:
         self._accept_times(update)
         self.num_cached_tokens = update.num_cached_tokens
         self.pooled_np = update.pooled_np
-        if update.new_token_ids:
+        if update.new_token_ids or self.is_pooled:
             self.engine = update.engine
         for chunk in update.prompt_logprobs:  # after a restart the prompt is computed again
             self._prompt_logprobs[chunk.start :] = prompt_position_logprobs(chunk, names)
@@ -69,6 +69,10 @@ class RequestText:
         self._accept_tokens(update, names)
         if update.runs:
             self._accept_runs(first, first_runs(update.runs, len(self.token_ids) - first))
+
+    @property
+    def is_pooled(self) -> bool:
+        return self.pooled_np is not None
 
     def whole(self, tokens: RequestTokens) -> RequestUpdate:
         """An update with them that says for the rest what the last one said."""

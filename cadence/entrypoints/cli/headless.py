@@ -17,7 +17,7 @@ def run_headless(args: EngineArgs) -> int:
     parallel = resolve_parallel(args)
     if parallel.nodes.count == 1 or parallel.nodes.rank == 0:
         where = f"nnodes={parallel.nodes.count}, node_rank={parallel.nodes.rank}"
-        raise ConfigError(f"headless is for the nodes behind the first, and this is {where}", "headless")
+        raise ConfigError(f"headless is for the nodes after the first, and this is {where}", "headless")
     options = {"revision": args.revision, "download_dir": args.download_dir, "token": args.hf_token}
     files = find_model(args.model, **{name: str(value) for name, value in options.items() if value})
     from cadence.executor.headless import run_node

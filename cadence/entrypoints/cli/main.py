@@ -20,6 +20,7 @@ COMMANDS = {
     "generate": ("cadence.entrypoints.cli.generate", "complete a prompt and stream the text"),
     "chat": ("cadence.entrypoints.cli.chat.command", "talk with a model in the terminal"),
     "complete": ("cadence.entrypoints.cli.complete", "complete a prompt on a server"),
+    "embed": ("cadence.entrypoints.cli.embed", "embed texts, and compare them"),
     "run-batch": ("cadence.entrypoints.cli.run_batch.command", "answer a file of OpenAI batch requests"),
     "bench": ("cadence.entrypoints.cli.bench", "measure latency, throughput, or a server under load"),
     "quantize": ("cadence.entrypoints.cli.quantize.command", "write a model's weights in few bits, as a checkpoint"),

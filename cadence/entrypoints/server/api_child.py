@@ -36,14 +36,14 @@ class ApiChild:
         """Signals of a terminal do not reach the process."""
         process, wire = await AsyncChild.start(Launch(API_COMMAND, "the API process", own_session=True))
         child = cls(process, wire)
-        child.tell(ToFront(options=options))
+        child.send(ToFront(options=options))
         return child
 
-    def tell(self, message: ToFront, descriptor: int = NO_DESCRIPTOR) -> None:
+    def send(self, message: ToFront, descriptor: int = NO_DESCRIPTOR) -> None:
         self._channel.send(encode(message), descriptor)
 
     def serve(self, connection: socket.socket) -> None:
-        self.tell(ToFront(connection=True), connection.detach())
+        self.send(ToFront(connection=True), connection.detach())
 
     async def wait(self) -> int:
         """-> its exit status, once all that it has sent was read"""

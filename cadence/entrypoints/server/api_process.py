@@ -97,7 +97,7 @@ class ParentLink:
     async def ask(self, call: StoreCall) -> StoreReply:
         return (await self._call(call=call)).reply or UNKNOWN_RESPONSE
 
-    def tell(self, call: StoreCall) -> None:
+    def send(self, call: StoreCall) -> None:
         self._send(FromFront(call=call))
 
     async def _call(self, **fields: Any) -> ToFront:
@@ -121,10 +121,10 @@ class ParentLink:
     async def report(self) -> None:
         """Every second: what was counted outlives this process, and says that it lives."""
         while True:
-            self.tell_counts()
+            self.send_counts()
             await asyncio.sleep(COUNTS_S)
 
-    def tell_counts(self) -> None:
+    def send_counts(self) -> None:
         self._send(FromFront(counts=self._own()))
 
     def _own(self) -> FrontCounts:
@@ -143,8 +143,8 @@ class ParentLink:
             self._links.put(message, self._channel.take_socket())
         if message.connection:
             self._adopt(self._channel.take_socket())
-        if message.tell:
-            self.tell_counts()
+        if message.send_counts:
+            self.send_counts()
         if message.table is not None:
             self._take_table(message.table)
         if message.cancel:
@@ -205,7 +205,7 @@ async def serve(channel: Channel, logs: LogQueue) -> int:
         return await life.run(None, lambda: parent.serving(app.state.server, life.adopt))
     finally:
         await life.end_engine()
-        parent.tell_counts()
+        parent.send_counts()
         reporting.cancel()
 
 

@@ -1,9 +1,9 @@
 """The process of a server with several API processes: it owns the address, the engines and stored responses, and makes,
 watches and ends the processes that serve.
 
-Connections are accepted here and dealt out in turn. With one listening socket that all inherit, whoever wakes first
-takes all that wait; with SO_REUSEPORT those that wait for a dead process are lost, and a second server could take the
-port.
+Connections are accepted here and dealt out in turn. With one listening socket that all inherit, the one that wakes
+first takes all that wait; with SO_REUSEPORT those that wait for a dead process are lost, and a second server could
+take the port.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.entrypoints.server.acceptor import Acceptor
 from cadence.entrypoints.server.api_child import ApiChild
 from cadence.entrypoints.server.http.tenants import new_salt
-from cadence.entrypoints.server.responses.desk import NOBODY, ResponseDesk
+from cadence.entrypoints.server.responses.manager import NOBODY, ResponseManager
 from cadence.entrypoints.server.routes.served_adapters import served_at_start
 from cadence.entrypoints.server.shared_adapters import SharedAdapters
 
@@ -64,7 +64,7 @@ class ApiServers:
         self._acceptor = Acceptor(bound, self._deal)
         self._num_dealt = 0
         self._owner = owner
-        self._responses = ResponseDesk(self)
+        self._responses = ResponseManager(self)
         self._adapters = adapters
         self._children: dict[int, ApiChild] = {}  # by number, from 1
         self._gone = NOTHING_COUNTED  # what those that are gone have counted
@@ -110,9 +110,9 @@ class ApiServers:
     async def _run(self, number: int) -> tuple[bool, int]:
         """-> (whether it served, its exit status)"""
         child = self._children[number] = await ApiChild.start(self._options)
-        child.tell(ToFront(table=self._adapters.table))
-        child.on_message = lambda message: self._heard(number, child, message)
-        self._owner.join(number, child.tell)
+        child.send(ToFront(table=self._adapters.table))
+        child.on_message = lambda message: self._received(number, child, message)
+        self._owner.join(number, child.send)
         if self._is_ending:
             child.signal(signal.SIGTERM)
         status = await child.wait()
@@ -125,7 +125,7 @@ class ApiServers:
         self._gone = summed([self._gone, child.last_counts()])
         return child.has_served, status
 
-    def _heard(self, number: int, child: ApiChild, message: FromFront) -> None:
+    def _received(self, number: int, child: ApiChild, message: FromFront) -> None:
         self._told.set()
         if message.serving:
             self._acceptor.resume()
@@ -147,7 +147,7 @@ class ApiServers:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer_call(self, number: int, asking: ApiChild, call_id: int, call: StoreCall) -> None:
-        asking.tell(ToFront(call_id=call_id, reply=await self._responses.answer(number, call)))
+        asking.send(ToFront(call_id=call_id, reply=await self._responses.answer(number, call)))
 
     async def _answer_table_call(self, asking: ApiChild, call_id: int, call: TableCall) -> None:
         """When all that serve have the change, or are gone, which takes little longer than TABLE_S at most; those that
@@ -156,9 +156,9 @@ class ApiServers:
         reply, table = self._adapters.take(call), self._adapters.table
         if table.version != before:
             for child in self._children.values():
-                child.tell(ToFront(table=table))
+                child.send(ToFront(table=table))
             await self._until_all_have(table.version)
-        asking.tell(ToFront(call_id=call_id, table_reply=reply))
+        asking.send(ToFront(call_id=call_id, table_reply=reply))
 
     async def _until_all_have(self, version: int) -> None:
         """A process that does not take the change in is killed: it would serve what is no longer served. The next one
@@ -181,7 +181,7 @@ class ApiServers:
 
     def cancel(self, front: int, response_id: str) -> None:
         if front in self._children:
-            self._children[front].tell(ToFront(cancel=response_id))
+            self._children[front].send(ToFront(cancel=response_id))
 
     def resume(self, resumed: ResumedResponse) -> int:
         """By the process that is dealt the next connection."""
@@ -190,21 +190,21 @@ class ApiServers:
             return NOBODY
         number = serving[self._num_dealt % len(serving)]
         self._num_dealt += 1
-        self._children[number].tell(ToFront(resumed=resumed))
+        self._children[number].send(ToFront(resumed=resumed))
         return number
 
     async def _answer(self, asking: ApiChild, call_id: int) -> None:
         """What the others have counted, as they say now."""
         asked_at = time.monotonic()
         for child in self._others(asking):
-            child.tell(ToFront(tell=True))
+            child.send(ToFront(send_counts=True))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TELL_S):
                 while any(child.heard_at < asked_at for child in self._others(asking)):
                     self._told.clear()
                     await self._told.wait()
         counts = summed([self._gone, *(child.counts for child in self._others(asking))])
-        asking.tell(ToFront(call_id=call_id, others=counts))
+        asking.send(ToFront(call_id=call_id, others=counts))
 
     def _deal(self, connection: socket.socket) -> None:
         """Round robin, past processes that say nothing. It is called only while one serves."""
@@ -238,7 +238,7 @@ class ServerSignals:
         self._timeout = shutdown_timeout
         self._count = 0
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         self._count += 1
         self._servers.signal(signal.SIGTERM if self._count < 3 else signal.SIGKILL)
         if self._count > 1 or self._timeout:
@@ -264,7 +264,7 @@ async def serve_many(
     servers = ApiServers(options, json.dumps(told).encode(), bound, owner, SharedAdapters(named))
     signals = ServerSignals(servers, options.shutdown_timeout)
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, signals.hear)
+        asyncio.get_running_loop().add_signal_handler(number, signals.receive)
     owner.start()
     announcing = asyncio.ensure_future(_announce(owner, servers, on_serving))
     try:

@@ -31,7 +31,7 @@ from cadence.executor.local.local_ranks import LocalRanks, check_pidfd
 from cadence.executor.local.rank_group import RankGroup, Ranks
 from cadence.executor.worker import wire
 from cadence.executor.worker.wire import ModelFacts, Seat
-from cadence.executor.worker.worker import WorkerConfig
+from cadence.executor.worker.worker_config import WorkerConfig
 from cadence.process.messages import ClosedError, MessageError, MessageReader
 
 STOP_S = 1.0  # for the message that ends workers to be written

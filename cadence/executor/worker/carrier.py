@@ -13,7 +13,8 @@ from cadence.executor.worker import wire
 from cadence.executor.worker.delivery import Delivery, Sending, open_delivery
 from cadence.executor.worker.rank_link import Fail, RankLink
 from cadence.executor.worker.wire import ModelFacts, Seat
-from cadence.executor.worker.worker import Worker, WorkerConfig
+from cadence.executor.worker.worker import Worker
+from cadence.executor.worker.worker_config import WorkerConfig
 from cadence.kernels.interface.collectives import ONE_RANK
 from cadence.process.messages import MessageReader
 

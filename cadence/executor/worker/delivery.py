@@ -94,7 +94,7 @@ class DeliveryAtOnce:
         """Nothing waits."""
 
 
-class DeliveryBehind:
+class ThreadedDelivery:
     """Of a device that queues work: a thread of its own waits for it."""
 
     def __init__(self, sending: Sending, fail: Fail) -> None:
@@ -141,4 +141,4 @@ class DeliveryBehind:
 
 
 def open_delivery(queues_work: bool, sending: Sending, fail: Fail) -> Delivery:
-    return DeliveryBehind(sending, fail) if queues_work else DeliveryAtOnce(sending)
+    return ThreadedDelivery(sending, fail) if queues_work else DeliveryAtOnce(sending)

@@ -25,7 +25,7 @@ class AnyRounds(Protocol):
         """Others wait for this engine."""
         ...
 
-    def heard(self) -> None:
+    def clear_bell(self) -> None:
         """The bell is silent again."""
         ...
 
@@ -37,7 +37,7 @@ class NoRounds:
     done = 0
     is_called = False
 
-    def heard(self) -> None:
+    def clear_bell(self) -> None:
         """It never rings."""
 
 
@@ -57,7 +57,7 @@ class Rounds:
     def is_called(self) -> bool:
         return self._newest.value > self.done
 
-    def heard(self) -> None:
+    def clear_bell(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.bell)
 

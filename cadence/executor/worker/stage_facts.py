@@ -1,9 +1,9 @@
-"""What the stages of a model must know of the proposer beside the last of them."""
+"""What the stages of a model must know of the proposer on the last of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 import torch
 
@@ -22,16 +22,17 @@ def share_facts(links: StageLinks, own: DraftFacts, device: torch.device) -> Dra
     if links.count == 1:
         return own
     sizes = torch.tensor([len(own.kv_layers), len(own.aux_layers)], dtype=torch.int32, device=device)
-    numbers = [number for layer in own.kv_layers for number in astuple(layer)] + list(own.aux_layers)
+    each_layer = [(layer.num_kv_heads, layer.head_dim, layer.window) for layer in own.kv_layers]
+    numbers = [number for layer in each_layer for number in layer] + list(own.aux_layers)
     if links.is_last:
-        links.tell(sizes)
-        links.tell(torch.tensor([0, *numbers], dtype=torch.int32, device=device))
+        links.broadcast(sizes)
+        links.broadcast(torch.tensor([0, *numbers], dtype=torch.int32, device=device))
         return own
-    links.hear(sizes)
+    links.receive_broadcast(sizes)
     num_layers, num_aux = sizes.tolist()
-    heard = torch.zeros(1 + 3 * num_layers + num_aux, dtype=torch.int32, device=device)
-    links.hear(heard)
-    _, *values = heard.tolist()
+    received = torch.zeros(1 + 3 * num_layers + num_aux, dtype=torch.int32, device=device)
+    links.receive_broadcast(received)
+    _, *values = received.tolist()
     links.check()
     each = [values[first : first + 3] for first in range(0, 3 * num_layers, 3)]
     layers = [LayerKV(num_kv_heads=heads, head_dim=dim, window=window) for heads, dim, window in each]

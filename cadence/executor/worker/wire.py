@@ -13,7 +13,7 @@ from cadence.core.contract.control_messages import ErrorText
 from cadence.core.errors import CadenceError
 from cadence.core.kv_spec import KVLayout
 from cadence.distributed.mesh import Mesh
-from cadence.executor.worker.worker import WorkerConfig
+from cadence.executor.worker.worker_config import WorkerConfig
 
 # To workers.
 STEP, ADVANCE, POST, CALL, STOP = b"S", b"A", b"P", b"C", b"Q"

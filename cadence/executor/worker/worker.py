@@ -4,96 +4,39 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from cadence.config.engine_config import (
-    CacheConfig,
-    DeviceConfig,
-    EngineConfig,
-    LoadConfig,
-    ModelConfig,
-    SchedulerConfig,
-)
-from cadence.config.lora import NO_ADAPTERS, LoraConfig
-from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
 from cadence.core.adapter import AdapterOutcome
 from cadence.core.contract import control
 from cadence.core.contract.control import A, P, Verb
 from cadence.core.errors import ConfigError
-from cadence.core.kv_spec import plan_layout
 from cadence.core.sampling_params import SamplingParams
 from cadence.device.base import Device
-from cadence.device.dtypes import DTYPES
-from cadence.executor.worker.adapters import open_adapters
 from cadence.executor.worker.engine_share import NO_SHARE, EngineShare, NoShare
-from cadence.executor.worker.stage_facts import DraftFacts, share_facts
+from cadence.executor.worker.load import load_models
+from cadence.executor.worker.worker_config import WorkerConfig
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import ONE_STAGE, StageLinks
-from cadence.kernels.interface.ops import Ops
-from cadence.kernels.select import select_ops
-from cadence.models.interface.build import BuildContext
-from cadence.models.interface.stage import ALL_LAYERS, Stage
-from cadence.models.loader.load import load_model
-from cadence.models.loader.plausible import without_memory
-from cadence.models.stage import balanced_partition
 from cadence.runner.caches.storage import allocate_kv_cache
-from cadence.runner.features.setup import LoadedModels, build_parts
+from cadence.runner.features.setup import build_parts
 from cadence.runner.limits import RunnerLimits
 from cadence.runner.profile import dummy_plan, largest_step
 from cadence.runner.runner import Runner
 from cadence.runner.warmup import WarmupPiece, warmup_pieces
 from cadence.speculate.choose import ProposerFactory, proposer_of
-from cadence.speculate.load import load_draft
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerConfig:
-    """The sections of an engine's configuration that concern the device half."""
-
-    model: ModelConfig
-    load: LoadConfig
-    cache: CacheConfig
-    scheduler: SchedulerConfig
-    device: DeviceConfig
-    speculative: SpeculativeConfig
-    lora: LoraConfig = NO_ADAPTERS
-
-    @classmethod
-    def of(cls, config: EngineConfig) -> WorkerConfig:
-        return cls(
-            model=config.model,
-            load=config.load,
-            cache=config.cache,
-            scheduler=config.scheduler,
-            device=config.device,
-            speculative=config.speculative,
-            lora=config.lora,
-        )
-
-
-def _whole(
-    config: WorkerConfig, device: Device, ops: Ops, ranks: Collectives, share: EngineShare | NoShare
-) -> BuildContext:
-    """What all layers of the model would be built with here."""
-    model, memory = config.model, device.caps.total_memory
-    experts = ranks if config.load.whole_experts and ranks.size > 1 else share.engines
-    dtype, where = DTYPES[model.dtype], device.torch_device
-    return BuildContext(dtype, where, ops, model.max_model_len, memory, ranks, expert_ranks=experts)
-
-
-def _ops(config: WorkerConfig, device: Device) -> Ops:
-    asked, few_bits = config.device, config.load.quantization != "none"
-    return select_ops(device, asked.kernels, asked.deterministic, asked.cpu_isa, few_bits)
-
-
-def _stage(config: WorkerConfig, whole: BuildContext, links: StageLinks) -> Stage:
-    """Which layers are here. whole: what all of the model would be built with"""
-    if links.count == 1:
-        return ALL_LAYERS
-    model = without_memory(config.model.hf, whole)
-    partition = config.load.stage_layers or balanced_partition(model, links.count)
-    return Stage(links, partition, keeps_embedding=config.speculative.by_model)
+def _limits(config: WorkerConfig, num_stages: int, generates: bool) -> RunnerLimits:
+    burst_steps = config.scheduler.burst_steps if num_stages == 1 else 1  # recorded as one: stages take turns instead
+    return RunnerLimits(
+        max_num_seqs=config.scheduler.max_num_seqs,
+        max_model_len=config.model.max_model_len,
+        max_num_tokens=config.scheduler.max_num_batched_tokens,
+        logprobs_mode=config.model.logprobs_mode,
+        graphs=config.device.graphs if generates else "none",
+        burst_steps=burst_steps,
+        speculative=config.speculative,
+    )
 
 
 class Worker:
@@ -109,41 +52,31 @@ class Worker:
     ) -> None:
         """ranks: that share the layers of the model, this one among them. links: to the stages that have others. share:
         of experts that other engines have some of"""
-        model_config, cache, scheduler, asked = config.model, config.cache, config.scheduler, config.device
-        self._cache = cache
-        self._max_tokens = scheduler.max_num_batched_tokens
-        self._device = device
+        self._device, self._share = device, share
+        self._cache = config.cache
+        self._max_tokens = config.scheduler.max_num_batched_tokens
         self.queues_work = device.queues_work
-        ops = _ops(config, device)
-        whole, model_len = _whole(config, device, ops, ranks, share), model_config.max_model_len
-        stage = _stage(config, whole, links)
-        model = load_model(model_config, config.load, replace(whole, stage=stage))
-        all_layers = model if stage.is_all else without_memory(model_config.hf, whole, model_len)
-        drafts = config.speculative if links.is_last else NO_SPECULATION
-        draft = load_draft(drafts, model_config, config.load, replace(whole, expert_ranks=ONE_RANK), model)
-        facts = share_facts(links, DraftFacts(draft.kv_layers(), draft.aux_layers), device.torch_device)
-        self._lora = open_adapters(model, config.lora, device, whole, all_layers)
-        models = LoadedModels(model, draft, self._lora.store, links, facts.aux_layers, ranks)
-        self.vocab_size = model.vocab_size
-        layers = [*all_layers.kv_layers(), *facts.kv_layers]
-        own = [*model.own_layers, *(range(len(layers))[len(model.layers) :] if links.is_last else ())]
-        self.layout = plan_layout(layers, cache.block_size, cache.dtype).of_layers(own)
-        self._limits = RunnerLimits(
-            max_num_seqs=scheduler.max_num_seqs,
-            max_model_len=model_len,
-            max_num_tokens=self._max_tokens,
-            logprobs_mode=model_config.logprobs_mode,
-            graphs=asked.graphs,
-            burst_steps=scheduler.burst_steps if links.count == 1 else 1,  # recorded as one: stages take turns instead
-            speculative=config.speculative,
+        loaded = load_models(device=device, config=config, ranks=ranks, links=links, share=share)
+        self._lora = loaded.adapters
+        self.layout = loaded.layout
+        self.vocab_size = loaded.models.target.vocab_size
+        self._generates = loaded.models.target.generates
+        self._limits = _limits(config, links.count, self._generates)
+        parts = build_parts(
+            device=device,
+            ops=loaded.ops,
+            models=loaded.models,
+            layout=loaded.layout,
+            limits=self._limits,
+            logits_processors=logits_processors,
+            new_proposer=new_proposer,
         )
-        parts = build_parts(device, ops, models, self.layout, self._limits, logits_processors, new_proposer)
-        # Until the real cache exists there is the null block alone: enough for dummy plans.
+        self._loop = parts.loop
         self._runner = runner = Runner(parts)
         self.step, self.post, self.result = runner.step, runner.post, runner.result
-        self.advance, self._share = share.around(runner.advance), share
+        self.advance = share.around(runner.advance)
+        # Until the real cache exists there is the null block alone: enough for dummy plans.
         self._allocate_kv(num_blocks=1)
-        self._loop = parts.loop
         self._warmup: deque[WarmupPiece] = deque()  # what is left of it
         share.meet()
 
@@ -174,7 +107,8 @@ class Worker:
     def run_dummy(self, counts: list[int], sampling: SamplingParams, num_computed: int = 0) -> None:
         limits = self._limits
         sizes = limits.max_model_len, len(self.layout.groups)
-        plan = dummy_plan(limits.dummy_row, counts, *sizes, sampling, limits.width, num_computed)
+        width = limits.width if self._generates else 0
+        plan = dummy_plan(limits.dummy_row, counts, *sizes, sampling, width, num_computed)
         self._runner.step(plan)
         self.advance(plan.step_id, 0, 1)
         self._runner.result()

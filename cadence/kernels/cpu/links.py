@@ -60,14 +60,15 @@ class CpuStageLinks:
         library: CpuLibrary,
         place: tuple[int, int],
         streams: Sequence[SharedArea],
-        told: Sequence[SharedArea],
+        broadcasts: Sequence[SharedArea],
     ) -> None:
-        """place: (stage, stages). streams: from each stage to the next. told: from the last stage to each before it"""
+        """place: (stage, stages). streams: from each stage to the next. broadcasts: from the last stage
+        to each before it"""
         self.stage, self.count = place
         self.is_last = self.stage == self.count - 1
         self._calls = calls
         self._c = library
-        self._streams, self._told = streams, told
+        self._streams, self._broadcasts = streams, broadcasts
         self._memory = LinkMemory(library.functions)
 
     def send(self, x: torch.Tensor) -> None:
@@ -78,19 +79,19 @@ class CpuStageLinks:
         self._receive(out, self._streams[self.stage - 1])
         return out
 
-    def tell(self, x: torch.Tensor) -> None:
-        for link in self._told:
+    def broadcast(self, x: torch.Tensor) -> None:
+        for link in self._broadcasts:
             self._send(x, link)
 
-    def hear(self, out: torch.Tensor) -> None:
-        self._receive(out, self._told[self.stage])
+    def receive_broadcast(self, out: torch.Tensor) -> None:
+        self._receive(out, self._broadcasts[self.stage])
 
     def arrived(self) -> float:
-        received = [*self._streams[self.stage - 1 :][: self.stage > 0], *self._told[self.stage :][:1]]
+        received = [*self._streams[self.stage - 1 :][: self.stage > 0], *self._broadcasts[self.stage :][:1]]
         return max(self._memory.arrived(link.address) for link in received)
 
     def check(self) -> None:
-        if any(self._memory.is_aborted(link.address) for link in (*self._streams, *self._told)):
+        if any(self._memory.is_aborted(link.address) for link in (*self._streams, *self._broadcasts)):
             raise CollectiveAbortedError("a stage is gone, or stages did not compute the same")
 
     def _send(self, x: torch.Tensor, link: SharedArea) -> None:

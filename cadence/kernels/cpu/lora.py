@@ -93,13 +93,13 @@ def _entry_words(lora: LoraMap, slots: torch.Tensor) -> dict[str, Any]:
 
 
 def _in_panels(b: torch.Tensor) -> torch.Tensor:
-    """b [rank, out] -> [panels, rank, _PANEL], zeros behind the last column"""
+    """b [rank, out] -> [panels, rank, _PANEL], zeros after the last column"""
     padded = _padded(b, b.shape[0], -(-b.shape[1] // _PANEL) * _PANEL)
     return padded.view(b.shape[0], -1, _PANEL).transpose(0, 1).contiguous()
 
 
 def _in_groups(a: torch.Tensor) -> torch.Tensor:
-    """a [rank, in] -> [groups, spans, _GROUP, _SPAN], zeros behind the last row and column"""
+    """a [rank, in] -> [groups, spans, _GROUP, _SPAN], zeros after the last row and column"""
     groups, spans = -(-a.shape[0] // _GROUP), -(-a.shape[1] // _SPAN)
     padded = _padded(a, groups * _GROUP, spans * _SPAN)
     return padded.view(groups, _GROUP, spans, _SPAN).transpose(1, 2).contiguous()

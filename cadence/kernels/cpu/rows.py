@@ -66,32 +66,32 @@ class CpuRowOps:
         )  # fmt: skip
         return out
 
-    def begin_drafts(self, state: RowState, drafter: DraftState, batch: DraftBatch) -> None:
+    def begin_drafts(self, state: RowState, proposer: DraftState, batch: DraftBatch) -> None:
         first = batch.first
         num_real = self._calls.empty(first.rows.shape, torch.int32)
         self._c.rows_begin_drafts(
-            **_shared_words(state, drafter), rows=first.rows, query_start=first.query_start,
+            **_shared_words(state, proposer), rows=first.rows, query_start=first.query_start,
             line_start=first.line_start, ids=first.ids, positions=first.positions, seq_lens=first.seq_lens,
             line_at=first.line_at, line_rows=first.line_rows, line_lengths=first.line_lengths,
             line_seq_lens=batch.next.seq_lens, num_real=num_real, num_rows=first.rows.shape[0],
-            num_tokens=first.ids.shape[0], max_len=drafter.max_len,
+            num_tokens=first.ids.shape[0], max_len=proposer.max_len,
         )  # fmt: skip
-        self._find_slots(first, drafter, num_real)
+        self._find_slots(first, proposer, num_real)
 
     def take_draft(
-        self, state: RowState, drafter: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool
+        self, state: RowState, proposer: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool
     ) -> None:
         following, (tokens, peaks) = batch.next, chosen
         num_real = self._calls.empty(following.line_rows.shape, torch.int32)
         self._c.rows_take_draft(
-            **_shared_words(state, drafter), max_len=state.max_len, num_drafts=state.num_drafts, most=drafter.most,
+            **_shared_words(state, proposer), max_len=state.max_len, num_drafts=state.num_drafts, most=proposer.most,
             rows=following.line_rows, chosen=tokens, peaks=peaks, ids=NO_TENSOR if last else following.ids,
             positions=following.positions, seq_lens=following.seq_lens, line_lengths=following.line_lengths,
-            num_real=num_real, most_stride=drafter.most.stride(0), num_rows=following.line_rows.shape[0], draft=draft,
-            longest=drafter.max_len,
+            num_real=num_real, most_stride=proposer.most.stride(0), num_rows=following.line_rows.shape[0], draft=draft,
+            longest=proposer.max_len,
         )  # fmt: skip
         if not last:
-            self._find_slots(following, drafter, num_real)
+            self._find_slots(following, proposer, num_real)
 
     def keep_states(self, kept: KeptStates, batch: StepBatch, states: tuple[torch.Tensor, ...]) -> None:
         for ring, each in zip(kept.states, states, strict=True):
@@ -114,21 +114,21 @@ class CpuRowOps:
             states.append(out)
         return tuple(states)
 
-    def _find_slots(self, batch: StepBatch, drafter: DraftState, num_real: torch.Tensor) -> None:
+    def _find_slots(self, batch: StepBatch, proposer: DraftState, num_real: torch.Tensor) -> None:
         """num_real [R] int32: leading tokens of each run that are no padding"""
-        for table, slots in zip(drafter.tables, batch.slots, strict=True):
+        for table, slots in zip(proposer.tables, batch.slots, strict=True):
             self._c.rows_draft_slots(
                 rows=batch.rows, query_start=batch.query_start, num_real=num_real, table=table,
-                positions=batch.positions, slots=slots, table_stride=table.stride(0), block_size=drafter.block_size,
+                positions=batch.positions, slots=slots, table_stride=table.stride(0), block_size=proposer.block_size,
                 num_rows=batch.rows.shape[0], num_tokens=batch.ids.shape[0],
             )  # fmt: skip
 
 
-def _shared_words(state: RowState, drafter: DraftState) -> dict[str, Any]:
+def _shared_words(state: RowState, proposer: DraftState) -> dict[str, Any]:
     return {
-        "tokens": state.tokens, "num_computed": state.num_computed, "quiet": state.quiet, "computed": drafter.computed,
+        "tokens": state.tokens, "num_computed": state.num_computed, "quiet": state.quiet, "computed": proposer.computed,
         "token_stride": state.tokens.stride(0), "column_stride": state.quiet.stride(0),
-        "computed_stride": drafter.computed.stride(0), "ahead": drafter.ahead, "num_ids": drafter.num_ids,
+        "computed_stride": proposer.computed.stride(0), "ahead": proposer.ahead, "num_ids": proposer.num_ids,
     }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
-"""How the stages of a model reach each other: each hands what it computed to the next, the last tells what it chose.
+"""How the stages of a model reach each other: each sends what it computed to the next, the last broadcasts its tokens.
 
-What is sent arrives in order. Nobody waits for who reads; who reads waits for what it needs.
+What is sent arrives in order. Sending waits for no reader; receiving waits for what was sent.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class StageLinks(Protocol):
         """What the stage before sent next."""
         ...
 
-    def tell(self, x: torch.Tensor) -> None:
+    def broadcast(self, x: torch.Tensor) -> None:
         """By the last stage, to all before it."""
         ...
 
-    def hear(self, out: torch.Tensor) -> None:
-        """What the last stage told next, put into `out`, which is dense."""
+    def receive_broadcast(self, out: torch.Tensor) -> None:
+        """What the last stage broadcast next, put into `out`, which is dense."""
         ...
 
     def arrived(self) -> float:
@@ -41,7 +41,7 @@ class StageLinks(Protocol):
 
 
 class OneStage:
-    """Nobody to hand anything to."""
+    """There is no other to hand anything to."""
 
     stage, count, is_last = 0, 1, True
 
@@ -51,17 +51,17 @@ class OneStage:
     def receive(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         raise NotImplementedError
 
-    def tell(self, x: torch.Tensor) -> None:
-        """Nobody hears."""
+    def broadcast(self, x: torch.Tensor) -> None:
+        """To none."""
 
-    def hear(self, out: torch.Tensor) -> None:
+    def receive_broadcast(self, out: torch.Tensor) -> None:
         raise NotImplementedError
 
     def arrived(self) -> float:
         return 0.0
 
     def check(self) -> None:
-        """Nobody can be gone."""
+        """No other can be gone."""
 
 
 ONE_STAGE = OneStage()

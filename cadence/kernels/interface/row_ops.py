@@ -167,7 +167,7 @@ class RowOps(Protocol):
         these; after them, anything."""
         ...
 
-    def begin_drafts(self, state: RowState, drafter: DraftState, batch: DraftBatch) -> None:
+    def begin_drafts(self, state: RowState, proposer: DraftState, batch: DraftBatch) -> None:
         """After `commit`: fills in, in batch.first, what the proposer computes of each row: what it lacks of what the
         target has computed, and, of a row with a line and `ahead` 0, the newest token; as far as the run has room. The
         rest is padding, and so is all of a row that is quiet or too long for it. line_lengths are positions of the
@@ -175,7 +175,7 @@ class RowOps(Protocol):
         ...
 
     def take_draft(
-        self, state: RowState, drafter: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool
+        self, state: RowState, proposer: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool
     ) -> None:
         """Draft number `draft` of every row with a line is what was chosen: tokens [S] int32 and peaks [S] float32, not
         finite where there was none. A row takes it if it has all before it, the proposer has kept up, it may have so

@@ -120,27 +120,27 @@ class ReferenceRowOps:
         drafts = state.tokens[rows[:, None], places.clamp(max=state.tokens.shape[1] - 1)]
         return torch.cat([state.num_drafts[rows][:, None], drafts], dim=1)
 
-    def begin_drafts(self, state: RowState, drafter: DraftState, batch: DraftBatch) -> None:
+    def begin_drafts(self, state: RowState, proposer: DraftState, batch: DraftBatch) -> None:
         first = batch.first
         for tensor in (first.ids, first.positions, *first.slots):
             tensor.zero_()
         runs = zip(first.rows.tolist(), pairwise(first.query_start.tolist()), pairwise(first.line_start.tolist()))
         for run, (row, (begin, end), (line, line_end)) in enumerate(runs):
             newest, has_line = int(state.num_computed[row]), line < line_end
-            limit = newest + (1 if has_line and not drafter.ahead else 0)  # positions that it should have
-            idle = bool(state.quiet[row]) or limit > drafter.max_len
-            start = 0 if idle else min(int(drafter.computed[row]), newest)
+            limit = newest + (1 if has_line and not proposer.ahead else 0)  # positions that it should have
+            idle = bool(state.quiet[row]) or limit > proposer.max_len
+            start = 0 if idle else min(int(proposer.computed[row]), newest)
             real = 0 if idle else min(limit - start, end - begin)
             positions = torch.arange(start, start + real)
-            first.ids[begin : begin + real] = state.tokens[row, positions + drafter.ahead].clamp(
-                max=drafter.num_ids - 1
+            first.ids[begin : begin + real] = state.tokens[row, positions + proposer.ahead].clamp(
+                max=proposer.num_ids - 1
             )
             first.positions[begin : begin + real] = positions
-            for table, slots in zip(drafter.tables, first.slots, strict=True):
-                slots[begin : begin + real] = _slots(table[row], positions, drafter.block_size)
+            for table, slots in zip(proposer.tables, first.slots, strict=True):
+                slots[begin : begin + real] = _slots(table[row], positions, proposer.block_size)
             first.seq_lens[run] = start + end - begin
             if not idle:
-                drafter.computed[row] = start + real
+                proposer.computed[row] = start + real
             if has_line:
                 first.line_at[line] = begin + max(real, 1) - 1
                 first.line_rows[line] = row
@@ -148,29 +148,31 @@ class ReferenceRowOps:
                 batch.next.seq_lens[line] = max(start + real, 1)
 
     def take_draft(
-        self, state: RowState, drafter: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool
+        self, state: RowState, proposer: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool
     ) -> None:
         following = batch.next
         for line, row in enumerate(following.line_rows.tolist()):
             newest = int(state.num_computed[row])
-            place, position = newest + 1 + draft, newest + 1 + draft - drafter.ahead
-            has_kept_up = draft > 0 or int(drafter.computed[row]) == newest + 1 - drafter.ahead
+            place, position = newest + 1 + draft, newest + 1 + draft - proposer.ahead
+            has_kept_up = draft > 0 or int(proposer.computed[row]) == newest + 1 - proposer.ahead
             may = not state.quiet[row] and int(state.num_drafts[row]) == draft and has_kept_up
-            fits = draft < int(drafter.most[row]) and place < int(state.max_len[row]) - 1 and position < drafter.max_len
+            fits = (
+                draft < int(proposer.most[row]) and place < int(state.max_len[row]) - 1 and position < proposer.max_len
+            )
             taken = bool(may and fits and chosen[1][line].isfinite())
             if taken:
                 state.tokens[row, place] = chosen[0][line]
                 state.num_drafts[row] = draft + 1
             if not last:
-                if taken and not drafter.ahead:
-                    drafter.computed[row] = position + 1
-                following.ids[line] = min(int(chosen[0][line]), drafter.num_ids - 1) if taken else 0
+                if taken and not proposer.ahead:
+                    proposer.computed[row] = position + 1
+                following.ids[line] = min(int(chosen[0][line]), proposer.num_ids - 1) if taken else 0
                 following.positions[line] = position if taken else 0
                 following.seq_lens[line] = position + 1 if taken else 1
                 following.line_lengths[line] = place + 1
-                for table, slots in zip(drafter.tables, following.slots, strict=True):
+                for table, slots in zip(proposer.tables, following.slots, strict=True):
                     at = torch.tensor([position])
-                    slots[line] = int(_slots(table[row], at, drafter.block_size)[0]) if taken else 0
+                    slots[line] = int(_slots(table[row], at, proposer.block_size)[0]) if taken else 0
 
     def keep_states(self, kept: KeptStates, batch: StepBatch, states: tuple[torch.Tensor, ...]) -> None:
         count = batch.num_single
@@ -207,7 +209,7 @@ def _num_real(state: RowState, batch: StepBatch) -> torch.Tensor:
 
 def _places(start: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """start [R + 1]: where runs begin and the last one ends -> of the first `count` places, which run each is in (R
-    behind the last) and how far from its beginning, [count] int64 each."""
+    after the last) and how far from its beginning, [count] int64 each."""
     at = torch.arange(count, device=start.device)
     run = torch.searchsorted(start[1:].contiguous(), at.int(), right=True)
     return run, at - start[run]

@@ -18,8 +18,8 @@ from cadence.models.heads.family_layers import family_layers, moved
 from cadence.models.heads.head_build import FIELD, HeadBuild
 from cadence.models.heads.vocabulary_ends import DraftLMHead, SharedEmbedding, SharedLMHead, VocabularyEnds
 from cadence.models.interface.build import BuildContext
-from cadence.models.interface.drafter import DraftStates, TargetStates
 from cadence.models.interface.model import ForwardContext, ModelInputs
+from cadence.models.interface.model_proposer import DraftStates, TargetStates
 from cadence.models.layers.embedding import Embedding
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.norm import RMSNorm
@@ -54,7 +54,7 @@ class Eagle3Layer(nn.Module):
 
 
 class Eagle3Head(MappedModule):
-    """Implements `Drafter`."""
+    """Implements `ModelProposer`."""
 
     ahead = 1
     begins_with = TargetStates.AUX

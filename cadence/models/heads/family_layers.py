@@ -26,7 +26,7 @@ def family_layers(hf: ConfigView, architecture: str, build: BuildContext, num_la
     layers = [layer for layer in model.layers if isinstance(layer, PreNormLayer)]
     if len(layers) < len(model.layers):
         raise ConfigError(f"heads with layers of {architecture} are not supported", field="architectures")
-    layers[-1].terms = False  # what comes behind the last one is not always a norm
+    layers[-1].terms = False  # what comes after the last one is not always a norm
     return FamilyLayers(layers, tuple(rule for rule in model.weights.rules if rule.target.startswith("layers.")))
 
 

@@ -11,8 +11,8 @@ from cadence.core.kv_spec import LayerKV
 from cadence.models.decoder import Layer
 from cadence.models.heads.vocabulary_ends import VocabularyEnds
 from cadence.models.interface.build import BuildContext
-from cadence.models.interface.drafter import DraftStates, TargetStates
 from cadence.models.interface.model import ForwardContext, ModelInputs
+from cadence.models.interface.model_proposer import DraftStates, TargetStates
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.norm import Norm
 from cadence.models.layers.weight import Stream
@@ -45,7 +45,7 @@ def fusion_rules(matrix: str, *, embed_first: bool = True) -> tuple[Rule, ...]:
 
 
 class FusionHead(MappedModule):
-    """Implements `Drafter`. `feeds_normed`: the next draft starts from what logits are made of, behind the norm."""
+    """Implements `ModelProposer`. `feeds_normed`: drafts start from the normed states that logits are made of."""
 
     ahead = 1
     begins_with = TargetStates.TOKENS

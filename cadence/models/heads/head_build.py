@@ -11,7 +11,7 @@ import torch
 from cadence.core.errors import ConfigError, WeightsError
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext
-from cadence.models.interface.drafter import DraftVocabulary
+from cadence.models.interface.model_proposer import DraftVocabulary
 
 FIELD = "speculative_config"  # what a message about a head is about
 

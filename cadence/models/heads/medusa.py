@@ -3,7 +3,7 @@
 | layout | tensors of head i |
 |---|---|
 | vLLM's | `blocks.i.layers.j`, `lm_heads.i`, and `token_map` where they know some tokens only |
-| Medusa's own | `i.j.linear`, and `i.n` of n blocks for the logits, all behind `medusa_head.` or nothing |
+| Medusa's own | `i.j.linear`, and `i.n` of n blocks for the logits, with or without the prefix `medusa_head.` |
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from cadence.core.kv_spec import LayerKV
 from cadence.kernels.interface.ops import Activation
 from cadence.models.heads.head_build import FIELD, HeadBuild
 from cadence.models.heads.vocabulary_ends import DraftLMHead, SharedLMHead
-from cadence.models.interface.drafter import DraftStates, DraftVocabulary, TargetStates
 from cadence.models.interface.model import ForwardContext, ModelInputs
+from cadence.models.interface.model_proposer import DraftStates, DraftVocabulary, TargetStates
 from cadence.models.layers.linear import Linear
 from cadence.models.mapped_module import MappedModule
 from cadence.models.weight_map import Rule, WeightMap
@@ -33,7 +33,7 @@ _MOST = 64  # heads, and blocks of each
 
 
 class MedusaHead(MappedModule):
-    """Implements `Drafter`. It keeps no keys: of the target's tokens only those count behind which it drafts."""
+    """Implements `ModelProposer`. It keeps no keys: of the target's tokens only those count after which it drafts."""
 
     ahead = 1
     begins_with = TargetStates.TOKENS

@@ -2,7 +2,7 @@
 
 | as in | tensors |
 |---|---|
-| DeepSeek V3, GLM 4.5 | `model.layers.N.` behind the N of the model: `enorm`, `hnorm`, `eh_proj`, `shared_head` |
+| DeepSeek V3, GLM 4.5 | `model.layers.N.` after the N of the model: `enorm`, `hnorm`, `eh_proj`, `shared_head` |
 | Qwen3-Next | `mtp.`: `pre_fc_norm_embedding`, `pre_fc_norm_hidden`, `fc`, `layers.0`, `norm` |
 | MiMo | `model.mtp_layers.0.`: `token_layernorm`, `hidden_layernorm`, `input_proj`, `final_layernorm` |
 
@@ -85,8 +85,8 @@ LAYOUTS = (
 def mtp_prefixes(hf: HFConfig) -> tuple[str, ...]:
     """What names of tensors begin with that are not the model's own but its modules'."""
     first = hf.get("num_hidden_layers") or 0
-    behind = range(first, first + (hf.get("num_nextn_predict_layers") or 0))
-    return ("mtp.", "model.mtp_layers.", *(f"model.layers.{layer}." for layer in behind))
+    after = range(first, first + (hf.get("num_nextn_predict_layers") or 0))
+    return ("mtp.", "model.mtp_layers.", *(f"model.layers.{layer}." for layer in after))
 
 
 def build_mtp(hf: HFConfig, head: HeadBuild) -> FusionHead:

@@ -8,8 +8,8 @@ import torch
 
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext
-from cadence.models.interface.drafter import DraftVocabulary
 from cadence.models.interface.model import ForwardContext, ModelInputs
+from cadence.models.interface.model_proposer import DraftVocabulary
 from cadence.models.layers.embedding import Embedding
 from cadence.models.layers.parameter import empty_weight
 from cadence.models.layers.weight import WeightHolder

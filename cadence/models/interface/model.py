@@ -13,6 +13,7 @@ from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionS
 from cadence.kernels.interface.ops import Ops, Rotation, Triple
 from cadence.models.interface.aux_hidden import NO_AUX, AuxHiddenStates
 from cadence.models.interface.lora_batch import NO_LORA, LoraBatch
+from cadence.models.interface.token_types import ONE_TEXT, TokenTypes
 from cadence.models.interface.wanted import EVERY_TOKEN, Wanted
 
 
@@ -43,6 +44,7 @@ class ForwardContext:
     wanted: Wanted = EVERY_TOKEN
     aux: AuxHiddenStates = NO_AUX  # what else the forward leaves behind
     lora: LoraBatch = NO_LORA  # the adapters of its tokens
+    token_types: TokenTypes = ONE_TEXT  # which of its prompt's texts a token belongs to
 
     def attend(
         self,
@@ -62,6 +64,10 @@ class ForwardContext:
         q = self.ops.rope_write_kv(qkv, rope_positions, rotation, kv, self.batch, cache.group)
         return self.ops.paged_attention(tokens.pick(q, self.ops), kv, tokens.attending(self.batch), cache.group, shape)
 
+    def for_heads(self) -> ForwardContext:
+        """For heads on pooled states: adapters are of the layers alone."""
+        return replace(self, lora=NO_LORA)
+
     def at_lines(self, tokens: torch.Tensor) -> ForwardContext:
         """For `logits` of these tokens [n] int64 of the batch."""
         return replace(self, lora=self.lora.at_lines(tokens)) if self.lora.active else self
@@ -76,7 +82,7 @@ class PoolHead(Protocol):
 
 
 class CausalLM(Protocol):
-    """A decoder. Built by `models.loader`, run by the runner."""
+    """A decoder, or an encoder, which has no logits. Built by `models.loader`, run by the runner."""
 
     vocab_size: int
     own_layers: range  # of all layers, those that this device has

@@ -12,6 +12,7 @@ from torch import nn
 
 from cadence.core.kv_spec import LayerKV
 from cadence.kernels.interface.attention_batch import AttentionShape
+from cadence.kernels.interface.ops import Triple
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, Wanted
@@ -96,11 +97,15 @@ class Attention(nn.Module):
 
     def attend(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         """projected [T, q + k + v] -> [T, Hq * D], before the last projection."""
-        tokens = projected.shape[0]
-        qkv = projected.view(tokens, -1, self.shape.head_dim).split(self._heads, dim=1)
-        going_on = self._going_on(ctx)
+        qkv, going_on = self.heads(projected, ctx), self._going_on(ctx)
         attended = ctx.attend(self._layer, self.shape, qkv, inputs.rope_positions, self._rotation, going_on)
         return attended.view(attended.shape[0], -1)
+
+    def heads(self, projected: torch.Tensor, ctx: ForwardContext) -> Triple:
+        """projected [T, q + k + v] -> q [T, Hq, D], k and v [T, Hk, D]. For a family that changes them here: a norm
+        over all heads at once."""
+        q, k, v = projected.view(projected.shape[0], -1, self.shape.head_dim).split(self._heads, dim=1)
+        return q, k, v
 
     def _going_on(self, ctx: ForwardContext) -> Wanted:
         return ctx.wanted if self.narrows else EVERY_TOKEN

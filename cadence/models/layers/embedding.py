@@ -52,6 +52,13 @@ class PositionTable(nn.Module):
         return ctx.ops.add_rows(x, self.weight, positions, self._offset)
 
 
+class NoTable(nn.Module):
+    """Where a family adds no vectors at a place that others have a `PositionTable`."""
+
+    def forward(self, x: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return x
+
+
 class LearnedPositions(nn.Module):
     """T tokens -> project(token vector) + position vector, [T, size]. `offset` rows come first unused."""
 

@@ -55,7 +55,7 @@ class Linear(WeightHolder):
         return self.weight.after_norm(stream, norm, self.bias, ctx)
 
     def gated_after_norm(self, stream: Stream, norm: RMSScale, gelu: bool, ctx: ForwardContext) -> Stream:
-        """The same with a `Gate` behind it."""
+        """The same with a `Gate` after it."""
         return self.weight.gated_after_norm(stream, norm, self.bias, gelu, ctx)
 
 

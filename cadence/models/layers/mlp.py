@@ -66,6 +66,31 @@ class GatedMLP(nn.Module):
         return self.down(inner, ctx, terms=terms), residual
 
 
+class ExactGeluMLP(nn.Module):
+    """down(gelu(gate(x)) * up(x)), with the gelu that `GatedMLP` has an approximation of."""
+
+    def __init__(self, build: BuildContext, hidden: int, intermediate: int, *, bias: bool = False) -> None:
+        super().__init__()
+        inner, every = (intermediate, inner_part(intermediate, build.ranks)), (hidden, range(hidden))
+        self.gate_up = Linear.shared(build, Held({"gate": inner, "up": inner}, every), bias=bias)
+        self.down = Linear.shared(build, Held({"": every}, inner), bias=bias)
+
+    def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return self.down(self._gated(self.gate_up(x, ctx), ctx), ctx)
+
+    def after(
+        self, norm: Norm, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext, *, terms: bool = False
+    ) -> Stream:
+        """terms: as `Linear` has it, of what comes out."""
+        inner, residual = norm.add_linear(x, residual, self.gate_up, ctx)
+        return self.down(self._gated(inner, ctx), ctx, terms=terms), residual
+
+    def _gated(self, inner: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        """inner [T, 2 * I] = (gate, up) -> [T, I]"""
+        gate, up = inner.chunk(2, dim=1)
+        return ctx.ops.activate(gate.contiguous(), Activation.GELU) * up
+
+
 class PlainMLP(nn.Module):
     """down(act(up(x)))"""
 

@@ -46,7 +46,7 @@ class RMSNorm(nn.Module):
 
 
 class UnfusedNorm(nn.Module):
-    """One that no product takes along: the projection comes behind it."""
+    """One that no product takes along: the projection comes after it."""
 
     def add(self, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext) -> Stream:
         raise NotImplementedError
@@ -63,15 +63,15 @@ class UnfusedNorm(nn.Module):
 
 
 class LayerNorm(UnfusedNorm):
-    """Over the last dimension, with mean and bias; `affine=False` has no weights at all."""
+    """Over the last dimension, with mean; `affine=False` has no weights at all."""
 
     weight: nn.Parameter | None  # [size]
     bias: nn.Parameter | None  # [size]
 
-    def __init__(self, build: BuildContext, size: int, eps: float, *, affine: bool = True) -> None:
+    def __init__(self, build: BuildContext, size: int, eps: float, *, affine: bool = True, bias: bool = True) -> None:
         super().__init__()
         self.weight = empty_parameter(build, size) if affine else None
-        self.bias = empty_parameter(build, size) if affine else None
+        self.bias = empty_parameter(build, size) if affine and bias else None
         self._eps = eps
 
     def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The matrix of a module, which knows how to multiply: alone, behind a norm, with its sums left in terms.
+"""The matrix of a module, which knows how to multiply: alone, after a norm, with its sums left in terms.
 
 A module holds its weight and never looks inside. So a weight in another form (packed by the loader, quantised, a shard
 of a rank) takes its place, and one that wraps it (an adapter) goes around it, and no family notices.

@@ -12,6 +12,7 @@ from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.stage import ALL_LAYERS
+from cadence.models.layers.derived import derived
 from cadence.models.layers.joined import joined
 from cadence.models.loader.assign import assign, copies_of, no_progress
 from cadence.models.loader.checkpoint import open_checkpoint
@@ -26,17 +27,18 @@ from cadence.models.loader.selected_weights import SelectedWeights
 from cadence.models.loader.sharded_state import ShardWeights
 from cadence.models.loader.sliced_weights import sliced
 from cadence.models.loader.source import WeightsSource
+from cadence.models.registry import AnyModel
 from cadence.models.stage import as_stage
 
 
-def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildContext) -> DecoderLM:
+def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildContext) -> AnyModel:
     """Builds the architecture the configuration names and fills it. The result implements `CausalLM`."""
     packing = new_packing(load_config.quantization, build)
     if load_config.load_format == "dummy":
         check_dummy(model_config.hf, build, load_config.quantization)
         model = _built(model_config, build)
         fill_dummy(model, model_config.seed, packing)
-        return joined(model, build.ranks)
+        return joined(derived(model), build.ranks)
     source, where = open_weights(model_config, load_config, build.ranks)
     scales = source.kv_scales()
     whole = replace(build, stage=ALL_LAYERS)
@@ -50,11 +52,12 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
     progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
     assign(model, _own_part(own, model, build), where, progress, packing)
     hold_kv_scales(model, scales)
-    return joined(model, build.ranks)
+    return joined(derived(model), build.ranks)
 
 
-def _built(model_config: ModelConfig, build: BuildContext) -> DecoderLM:
-    return as_stage(build_model(model_config.hf, build), build.stage, build.dtype)
+def _built(model_config: ModelConfig, build: BuildContext) -> AnyModel:
+    model = build_model(model_config.hf, build)
+    return as_stage(model, build.stage, build.dtype) if isinstance(model, DecoderLM) else model
 
 
 def _check(model_config: ModelConfig, whole: BuildContext, source: WeightsSource, where: str) -> None:
@@ -63,7 +66,7 @@ def _check(model_config: ModelConfig, whole: BuildContext, source: WeightsSource
     check_source(model_config.hf, one, source, where)
 
 
-def _own_part(source: WeightsSource, model: DecoderLM, build: BuildContext) -> WeightsSource:
+def _own_part(source: WeightsSource, model: AnyModel, build: BuildContext) -> WeightsSource:
     """What fills the layers and experts that are here."""
     if build.stage.is_all and not build.whole_experts:
         return source

@@ -30,7 +30,7 @@ from cadence.models.loader.source import WeightsSource
 from cadence.models.loader.torch_weights import NAMES, TorchWeights
 
 HEADS = ("eagle", "eagle3", "medusa", "mtp")
-Head = FusionHead | Eagle3Head | MedusaHead  # each implements `Drafter`
+Head = FusionHead | Eagle3Head | MedusaHead  # each implements `ModelProposer`
 NewHead = Callable[[HeadBuild], Head]
 
 

@@ -8,20 +8,21 @@ import torch
 
 from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError, ModelFileError
-from cadence.models.decoder import DecoderLM
 from cadence.models.headed import headed_model
 from cadence.models.interface.build import BuildContext
 from cadence.models.loader.assign import check_fit
 from cadence.models.loader.slots import slots
 from cadence.models.loader.source import WeightsSource
+from cadence.models.registry import AnyModel
 
-_LAYERS = ("num_hidden_layers", "n_layer")
-_SIZES = (*_LAYERS, "hidden_size", "n_embd", "intermediate_size", "ffn_dim", "n_inner", "vocab_size", "head_dim")
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
+_HIDDEN, _INNER = ("hidden_size", "n_embd", "dim"), ("intermediate_size", "ffn_dim", "hidden_dim", "n_inner")
+_SIZES = (*_LAYERS, *_HIDDEN, *_INNER, "vocab_size", "head_dim")
 _WEIGHT_BYTES = {"int4": 0.5, "int8": 1.0}  # by quantization; others hold the model's type, or less
 _LEAST_TENSORS = 2  # of a layer
 
 
-def build_model(hf: HFConfig, build: BuildContext) -> DecoderLM:
+def build_model(hf: HFConfig, build: BuildContext) -> AnyModel:
     """The architecture the configuration names. What is wrong with its sizes is said of its file."""
     try:
         return headed_model(hf, build)
@@ -51,7 +52,7 @@ def check_dummy(hf: HFConfig, build: BuildContext, quantization: str) -> None:
         raise ModelFileError(f"{hf.source}: {sizes} are {gib}", field="hidden_size")
 
 
-def without_memory(hf: HFConfig, build: BuildContext, positions: int = 1) -> DecoderLM:
+def without_memory(hf: HFConfig, build: BuildContext, positions: int = 1) -> AnyModel:
     """The model with shapes and no memory; of one position, since its tables do not depend on the weights. Windows that
     no sequence outgrows are none: who asks for those says how many positions there are."""
     return build_model(hf, replace(build, device=torch.device("meta"), max_model_len=positions))

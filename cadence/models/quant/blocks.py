@@ -36,7 +36,7 @@ def integer_blocks(
     (quants - zeros) * scales, or None where no kind holds that exactly."""
     rows, cols = quants.shape
     groups = scales.shape[1]
-    if cols % (groups * BLOCK):
+    if cols % (groups * BLOCK) or 4 < bits < 8:
         return None
     half = scales.to(torch.float16)
     exact = torch.equal(half.float(), scales.float())

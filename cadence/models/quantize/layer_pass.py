@@ -95,7 +95,7 @@ class LayerPass:
         return found
 
     def advance(self, layer: OpenLayer) -> None:
-        """The stream behind the layer with the weights that it has now."""
+        """The stream after the layer with the weights that it has now."""
         for index in range(len(self._stream)):
             self._stream[index] = self._through(layer, index)
 

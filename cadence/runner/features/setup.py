@@ -24,15 +24,19 @@ from cadence.runner.features.drafts.model_drafts import ModelDrafts, ModelDrafts
 from cadence.runner.features.drafts.rows import DeviceDrafts, DraftedRows, DraftRows
 from cadence.runner.features.drafts.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
 from cadence.runner.features.grammar.rows import DeviceGrammar
+from cadence.runner.features.pooling.pairs import PairRows
 from cadence.runner.features.pooling.rows import DevicePooling, PooledRows
+from cadence.runner.forward_pass import ForwardParts, ForwardPass
 from cadence.runner.graphs import StepGraphs
 from cadence.runner.limits import RunnerLimits
+from cadence.runner.loop import ForwardLoop
 from cadence.runner.runner import RunnerParts
 from cadence.runner.shapes import ExactShapes, PaddedShapes, Shapes, StepShape
-from cadence.runner.stage_loop import EarlierStages, StageLoop
+from cadence.runner.stages.earlier_stages import EarlierStages
+from cadence.runner.stages.stage_loop import StageLoop
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.requests import RequestRows
-from cadence.runner.step_loop import Listeners, LoopParts, NobodyElse, StepLoop
+from cadence.runner.step_loop import Listeners, NullListeners, StepLoop
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
 from cadence.sample.shared_draws import sharing
@@ -68,31 +72,28 @@ def build_parts(
     shapes = _shapes(known, limits, [ADAPTERS] if models.adapters is not None else [])
     waiting = _waiting(device, models.draft, limits.num_rows, shapes)
     max_len = limits.max_model_len + max(limits.width, waiting.room)  # padding of a run is looked up, too
-    requests = RequestRows(device, limits.num_rows, limits.max_model_len)
-    blocks = BlockTables(device, limits.num_rows, -(-max_len // layout.block_size), len(layout.groups))
+    requests = RequestRows(device, num_rows=limits.num_rows, max_model_len=limits.max_model_len)
+    blocks = _block_tables(device, layout, limits.num_rows, max_len)
     sampler = _sampler(device, ops, models, limits, requests.state, logits_processors)
-    prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
-    base = _Base(device, ops, requests, blocks, sampler, shapes, graphs)
+    prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, mode=limits.logprobs_mode)
+    base = _Base(
+        device=device, ops=ops, requests=requests, blocks=blocks, sampler=sampler, shapes=shapes, graphs=graphs
+    )
     drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer)
-    pooling = DevicePooling(PooledRows(device, limits.num_rows, model.pool_heads()))
-    grammar = DeviceGrammar(device, requests, sampler, limits)
-    features = [*_adapters(base, models, limits.num_rows), *drafts, grammar, pooling]
-    loop = LoopParts(
-        device=device,
-        driver=driver_of(device, ops.rows, requests, shapes),
-        ops=ops,
-        model=model,
-        requests=requests,
-        blocks=blocks,
-        sampler=sampler,
-        shapes=shapes,
-        graphs=graphs,
-        after=after,
-        inputs={hook.name: hook for feature in features for hook in feature.inputs},
-        reporters=[reporter for feature in features for reporter in feature.reporters],
-        listeners=_listeners(models.links, ops, limits.width - 1),
-        block_size=layout.block_size,
-        most_drafts=limits.width - 1,
+    features = [*_adapters(base, models, limits.num_rows), *drafts, *_of_every_model(base, model, limits)]
+    forward = ForwardPass(
+        ForwardParts(
+            device=device,
+            ops=ops,
+            model=model,
+            requests=requests,
+            blocks=blocks,
+            shapes=shapes,
+            graphs=graphs,
+            after=after,
+            inputs={hook.name: hook for feature in features for hook in feature.inputs},
+            block_size=layout.block_size,
+        )
     )
     of_features = [table for feature in features for table in feature.tables]
     return RunnerParts(
@@ -102,8 +103,13 @@ def build_parts(
         features={feature.name: feature for feature in features},
         hooks=[prompt_logprobs, *(hook for feature in features for hook in feature.hooks)],
         sampler=sampler,
-        loop=_loop(loop, models.links),
+        forward=forward,
+        loop=_loop(forward, models.links, sampler, features, limits.width - 1),
     )
+
+
+def _pooling(device: Device, model: CausalLM, num_rows: int) -> DevicePooling:
+    return DevicePooling(PooledRows(device, num_rows, model.pool_heads()), PairRows(device, num_rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +125,12 @@ class _Base:
     graphs: StepGraphs
 
 
+def _block_tables(device: Device, layout: KVLayout, num_rows: int, max_len: int) -> BlockTables:
+    """max_len: tokens of a row, with those that a step may look up past its end"""
+    max_blocks = -(-max_len // layout.block_size)
+    return BlockTables(device, num_rows=num_rows, max_blocks=max_blocks, num_groups=len(layout.groups))
+
+
 def _sampler(
     device: Device,
     ops: Ops,
@@ -129,18 +141,46 @@ def _sampler(
 ) -> SamplePipeline:
     speculative = limits.speculative if models.links.is_last else NO_SPECULATION
     new_sampler = sampler_of(speculative, state, distributions_of(speculative, limits.num_rows, models.draft))
-    new_sampler, vocab_size = sharing(new_sampler, models.ranks), models.target.vocab_size
     return SamplePipeline(
-        device, ops, limits.num_rows, vocab_size, limits.logprobs_mode, logits_processors, new_sampler
+        device,
+        ops,
+        num_rows=limits.num_rows,
+        vocab_size=models.target.vocab_size,
+        logprobs_mode=limits.logprobs_mode,
+        logits_processors=logits_processors,
+        new_sampler=sharing(new_sampler, models.ranks),
     )
 
 
 def _listeners(links: StageLinks, ops: Ops, most_drafts: int) -> Listeners:
-    return EarlierStages(links, ops.rows, most_drafts) if links.count > 1 and links.is_last else NobodyElse()
+    return EarlierStages(links, ops.rows, most_drafts) if links.count > 1 and links.is_last else NullListeners()
 
 
-def _loop(parts: LoopParts, links: StageLinks) -> StepLoop:
-    return StepLoop(parts) if links.is_last else StageLoop(parts, links)
+def _loop(
+    forward: ForwardPass,
+    links: StageLinks,
+    sampler: SamplePipeline,
+    features: Sequence[DeviceFeature],
+    most_drafts: int,
+) -> ForwardLoop:
+    """most_drafts: that are proposed for a row and forward"""
+    parts = forward.parts
+    driver = driver_of(parts.device, parts.ops.rows, parts.requests, parts.shapes)
+    if not links.is_last:
+        return StageLoop(forward=forward, driver=driver, links=links, most_drafts=most_drafts)
+    reporters = [reporter for feature in features for reporter in feature.reporters]
+    return StepLoop(
+        forward=forward,
+        driver=driver,
+        sampler=sampler,
+        reporters=reporters,
+        listeners=_listeners(links, parts.ops, most_drafts),
+    )
+
+
+def _of_every_model(base: _Base, model: CausalLM, limits: RunnerLimits) -> list[DeviceFeature]:
+    grammar = DeviceGrammar(base.device, base.requests, base.sampler, limits)
+    return [grammar, _pooling(base.device, model, limits.num_rows)]
 
 
 def _adapters(base: _Base, models: LoadedModels, num_rows: int) -> list[DeviceFeature]:
@@ -166,12 +206,12 @@ def _drafts(
         return [DeviceDrafts(rows, [])], NothingAfter(models.aux_layers)
     state, draft = base.requests.state, models.draft
     if isinstance(draft, DraftModel):
-        of_drafter = DraftState(
+        draft_state = DraftState(
             computed=drafted.computed,
             most=rows.most,
             tables=base.blocks.tables,
             block_size=block_size,
-            ahead=draft.drafter.ahead,
+            ahead=draft.proposer.ahead,
             max_len=draft.max_len,
             num_ids=draft.vocab_size,
         )
@@ -179,7 +219,7 @@ def _drafts(
             device=base.device,
             ops=base.ops,
             draft=draft,
-            drafted=of_drafter,
+            drafted=draft_state,
             sampler=base.sampler,
             shapes=base.shapes,
             quiet_row=base.requests.quiet_row,

@@ -41,7 +41,7 @@ class Address:
 
     @classmethod
     def parse(cls, url: str, field: str = "url") -> Address:
-        """`http://host:port`, with or without `/v1` behind it."""
+        """`http://host:port`, with or without `/v1` after it."""
         parts = urlsplit(url if "://" in url else f"http://{url}")
         try:
             port = parts.port

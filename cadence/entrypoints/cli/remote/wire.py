@@ -21,7 +21,7 @@ class ResponseDecoder:
         self._buffer = b""
         self._chunked = False
         self._left = -1  # body bytes to come (of this chunk); -1 = until the peer closes
-        self._trailer = False  # behind the last chunk
+        self._trailer = False  # after the last chunk
 
     @property
     def keep_alive(self) -> bool:
@@ -88,7 +88,7 @@ class ResponseDecoder:
         pieces: list[bytes] = []
         at = 0
         while not self.done:
-            if self._left:  # what is left of a chunk, with the line end behind it
+            if self._left:  # what is left of a chunk, with the line end after it
                 if len(data) - at < self._left:
                     break
                 pieces.append(data[at : at + self._left - 2])

@@ -127,7 +127,7 @@ class ResultFile:
         return len(failed)
 
     def settle(self, order: Sequence[str]) -> None:
-        """Puts the answers into this order, behind those it does not name, and onto the disk."""
+        """Puts the answers into this order, after those it does not name, and onto the disk."""
         named = set(order)
         before = [name for name in self.offsets if name not in named]
         wanted = [*before, *(name for name in order if name in self.offsets)]

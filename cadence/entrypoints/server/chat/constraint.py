@@ -19,7 +19,7 @@ from cadence.entrypoints.server.chat.tools.parts import Part, const, either, opt
 
 MAX_TAG = 1 << 21  # characters of all that an answer is held to
 _ANY_TEXT = {"type": "any_text"}
-_GAP = {"type": "regex", "pattern": "[ \\n]{0,2}"}  # white space behind thoughts
+_GAP = {"type": "regex", "pattern": "[ \\n]{0,2}"}  # white space after thoughts
 
 
 def constraint_of(job: ChatJob, formats: AnswerFormats, before: str) -> StructuredOutputsParams | None:
@@ -32,7 +32,7 @@ def constraint_of(job: ChatJob, formats: AnswerFormats, before: str) -> Structur
     if answer is None:
         return asked
     if answer["type"] != "triggered_tags":  # in thoughts, calls are calls too
-        answer = behind_thoughts(answer, formats.reasoning, before, _openings(demanded or formats.tools, calls))
+        answer = after_thoughts(answer, formats.reasoning, before, _openings(demanded or formats.tools, calls))
     if (size := written_size(answer)) > MAX_TAG:
         raise InvalidRequestError(f"{source}: to be held to, it takes {size} characters, of at most {MAX_TAG}", source)
     tag = {"type": "structural_tag", "format": answer}
@@ -42,7 +42,7 @@ def constraint_of(job: ChatJob, formats: AnswerFormats, before: str) -> Structur
 def _answer(
     job: ChatJob, formats: AnswerFormats, spec: GrammarSpec | None, demanded: ToolFormat | None
 ) -> tuple[Part | None, str]:
-    """What comes behind the thoughts, and the field that wants it. None where a plain constraint will do, or none."""
+    """What comes after the thoughts, and the field that wants it. None where a plain constraint will do, or none."""
     if demanded is not None:
         return _demanded(job, formats, demanded), "tools"
     calls = bool(job.tools) and job.tool_choice != "none"
@@ -72,7 +72,7 @@ def _calls_message(calls: Part, form: CallForm, formats: AnswerFormats) -> Part:
 
 
 def _message(answer: Part, formats: AnswerFormats) -> Part:
-    """Behind what opens a message for the reader, where the model writes among channels."""
+    """After what opens a message for the reader, where the model writes among channels."""
     format = formats.reasoning
     if format is None or not format.lead:
         return answer
@@ -84,7 +84,7 @@ def _openings(format: ToolFormat | None, calls: bool) -> tuple[str, ...]:
     return format.marks if calls and format is not None and format.ends_thinking else ()
 
 
-def behind_thoughts(answer: Part, format: ThinkFormat | None, before: str, never: Sequence[str] = ()) -> Part:
+def after_thoughts(answer: Part, format: ThinkFormat | None, before: str, never: Sequence[str] = ()) -> Part:
     """The answer, after thoughts that the prompt has begun, or after thoughts or none. What is in
     `never` is not in them."""
     if format is None or not format.open:

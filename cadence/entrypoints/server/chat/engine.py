@@ -151,7 +151,7 @@ class ChatEngine:
         return await self._llm.texts.chat(chat, how, template, trusted)
 
     def _messages(self, job: ChatJob) -> Sequence[Mapping[str, Any]]:
-        """A thought that goes on is written as the model writes it: behind its mark, and not closed."""
+        """A thought that goes on is written as the model writes it: after its mark, and not closed."""
         mark = self._thought_mark(job)
         if not mark:
             return job.messages

@@ -43,7 +43,7 @@ class ChatJob:
     priority: int = 0
     adapter: LoRARequest | None = None  # that the model answers with
     beam: BeamSearchParams | None = None  # instead of `params`, of which only the shape of the answer counts then
-    max_output: int | None = None  # the client's own limit: it must fit behind the prompt
+    max_output: int | None = None  # the client's own limit: it must fit after the prompt
     sent_names: Mapping[str, str] = field(default_factory=dict)  # name in the engine -> the one the client sent
     id_seed: str = ""  # of the ids of tool calls; "" = any
     told_tokens: Sequence[int] = ()  # of an answer that is made again: it begins with these

@@ -178,7 +178,7 @@ class ThinkStream(Buffer):
             self._gap.add(text[len(words) :])
 
     def _marked(self, tag: str) -> bool:
-        """At a marker in the answer: thoughts begin again, or it is passed over. What stands behind it is a text of
+        """At a marker in the answer: thoughts begin again, or it is passed over. What stands after it is a text of
         its own: on a new line, unless the text before it ended with white space."""
         if tag in self._inline or (tag not in self._format.open and tag in [span.open for span in self._format.spans]):
             return self._pass_over(tag, Text)
@@ -190,7 +190,7 @@ class ThinkStream(Buffer):
         return True
 
     def _begin_text(self) -> None:
-        """The white space before a text that begins behind a marker."""
+        """The white space before a text that begins after a marker."""
         if not self._spoke:
             self._gap.clear()
         elif not self._gap:

@@ -24,15 +24,15 @@ class ThinkFormat:
     open: tuple[str, ...]
     close: tuple[str, ...]
     always: bool = False  # thoughts begin with the first token, tag or not, unless the prompt has closed them
-    again: bool = False  # thoughts may come again behind the answer's text
+    again: bool = False  # thoughts may come again after the answer's text
     implied: tuple[str, ...] = ()  # what follows thoughts that were not closed
     drop: tuple[str, ...] = ()  # markers of the answer, which are not for the reader
     inline: tuple[str, ...] = ()  # such that stand inside a text, also a thought, whose white space stays
     spans: tuple[SpanMarker, ...] = ()
-    turn: str = ""  # begins each message of an answer, also the one behind thoughts
+    turn: str = ""  # begins each message of an answer, also the one after thoughts
     lead: str = ""  # begins the message that is for the reader
     tail: str = ""  # may end it
-    put_back: str = ""  # the thoughts stay in the answer, behind this tag
+    put_back: str = ""  # the thoughts stay in the answer, after this tag
     models: str = ""  # for the documents
 
     @property

@@ -9,7 +9,7 @@ from cadence.core.errors import ContextLengthError, InvalidRequestError
 
 
 def check_room(num_prompt: int, max_tokens: int | None, max_model_len: int) -> None:
-    """A limit of the client's own must fit behind the prompt; None = whatever fits."""
+    """A limit of the client's own must fit after the prompt; None = whatever fits."""
     if max_tokens is not None and num_prompt + max_tokens > max_model_len:
         raise ContextLengthError(max_model_len, num_prompt, max_tokens)
 

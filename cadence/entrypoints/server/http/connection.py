@@ -10,13 +10,13 @@ from http import HTTPStatus
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from cadence.config.serve_options import ServeOptions
 from cadence.entrypoints.server.http.auth import OPEN_PATHS
 from cadence.entrypoints.server.http.connections import Capacity, Connections
 from cadence.entrypoints.server.http.errors import ErrorReply, reply_for, route_path, unavailable
 from cadence.entrypoints.server.http.outbox import HIGH_WATER
+from cadence.entrypoints.server.http.uvicorn_private import UvicornHttp
 
 SPARE_READ_S = 5.0  # for a request to arrive on a connection that is one too many
 
@@ -32,7 +32,7 @@ class HttpLimits:
         return cls(options.max_header_bytes, options.max_header_count, options.read_timeout)
 
 
-class BoundedHttpProtocol(HttpToolsProtocol):
+class BoundedHttpProtocol(UvicornHttp):
     def __init__(self, limits: HttpLimits, connections: Connections, **options: Any) -> None:
         super().__init__(**options)
         self._limits = limits
@@ -40,7 +40,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._wire: asyncio.Transport | None = None  # next to the socket; the transport itself where there is no TLS
         self._capacity = Capacity.OPEN
         self._read_timeout = limits.read_timeout
-        self._answering: RequestResponseCycle | None = None  # the request that is answered, or was the last to be
         self._unsent = (0, 0)  # bytes that waited to leave when last looked at: at the socket, in all
         self._progress_at = 0.0  # loop time at which there were none, or fewer than before
         self._in_head = True
@@ -71,9 +70,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._connections.unwatch(self)
         self._stop_waiting()
         super().connection_lost(exc)
-        if self._answering is not None:  # a request may have come after the one that is answered
-            self._answering.disconnected = not self._answering.response_complete
-            self._answering.message_event.set()
 
     def abort(self) -> None:
         """Ends the connection with what was not sent; its request ends as if the client had left."""
@@ -84,7 +80,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         at the socket or in all, are bytes that left."""
         below = self._wire.get_write_buffer_size()
         above = self.transport.get_write_buffer_size() if self._wire is not self.transport else 0
-        waits = below > HIGH_WATER or self.flow.write_paused or self.transport.is_closing()
+        waits = below > HIGH_WATER or self.is_writing_paused or self.transport.is_closing()
         unsent = (below, below + above) if waits else (0, 0)
         if not any(unsent) or any(new < old for new, old in zip(unsent, self._unsent, strict=True)):
             self._progress_at = now
@@ -128,12 +124,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if not self._refused:
             super().on_message_complete()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._answering = cycle
-        if self._capacity is Capacity.HEALTH_ONLY:
-            cycle.keep_alive = False
-            app = _HealthOnly(app)
-        super()._start_asgi_task(cycle, app)
+    def app_for_request(self, app: ASGIApp) -> ASGIApp:
+        if self._capacity is not Capacity.HEALTH_ONLY:
+            return app
+        self.close_after_answer()
+        return _HealthOnly(app)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "The request is not valid HTTP.")
@@ -158,13 +153,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _on_read_timeout(self) -> None:
         """A client that is not being read, because it was sent nothing yet, is not late."""
-        answering = self.cycle is not None and not self.cycle.response_complete
-        if self.flow.read_paused or (answering and self._in_head):
+        answering = not self.is_newest_answered
+        if self.is_reading_paused or (answering and self._in_head):
             self._await_request()
             return
-        if answering and not self.cycle.response_started:
-            self.cycle.disconnected = True  # as seen by the route that waits for the body
-            self.cycle.message_event.set()
+        if answering:
+            self.drop_newest_unless_begun()
         self._refuse(408, f"The request did not arrive within the limit of {self._read_timeout:g} s.")
 
     def _refuse(self, status: int, message: str) -> None:
@@ -172,8 +166,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._refused:
             return
         self._refused = True
-        if self.cycle is None or self.cycle.response_complete or self.cycle.disconnected:
-            path = getattr(self, "url", b"").partition(b"?")[0].decode("latin-1")
+        if self.is_newest_over:
+            path = self.url.partition(b"?")[0].decode("latin-1")
             content = ErrorReply(status, message).content(path.removeprefix(self.root_path))
             head = (
                 f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"

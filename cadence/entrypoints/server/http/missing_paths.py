@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from cadence.engine.missing import MISSING_METHODS
 
-_POOLING = MISSING_METHODS["embed"]
+_EMBED = "embeddings are given by /v1/embeddings"
+_CLASSIFY = "models that classify texts are served by /classify, and by /pooling"
 _AUDIO = "models that hear or speak are not in this version; prompts and answers are text"
 _IMAGES = "models that draw are not in this version; prompts and answers are text"
 _STORED = "this server keeps no files or jobs; `cadence run-batch` answers a file of requests"
 _ASSISTANTS = "this server keeps no assistants or threads; /v1/responses keeps conversations"
 
 MISSING_PATHS = {
-    **dict.fromkeys(
-        ("/v1/embeddings", "/embeddings", "/v2/embed", "/pooling", "/classify", "/score", "/v1/score", "/reward"),
-        _POOLING,
-    ),
-    **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank", "/v1/moderations"), _POOLING),
+    **dict.fromkeys(("/embeddings", "/v1/embed", "/v2/embed"), _EMBED),
+    **dict.fromkeys(("/reward", "/v1/moderations"), _CLASSIFY),
     **dict.fromkeys(("/v1/audio", "/v1/realtime"), _AUDIO),
     **dict.fromkeys(("/v1/images", "/v1/videos"), _IMAGES),
     **dict.fromkeys(("/v1/files", "/v1/uploads", "/v1/batches", "/v1/fine_tuning"), _STORED),

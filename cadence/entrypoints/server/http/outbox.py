@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cadence.entrypoints.server.http.uvicorn_chunks import shortcut_for
+from cadence.entrypoints.server.http.uvicorn_private import shortcut_for
 
 BODY_WRITER = "cadence.body_writer"  # in the ASGI scope
 HIGH_WATER = 65_536  # bytes of one answer that wait for the end of the turn; the transport holds as many
@@ -70,7 +70,7 @@ class OutboxWriter:
         self._error: Exception | None = None  # raised by the server
 
     async def send(self, message: Message) -> None:
-        """A layer may hold the head back: chunks wait for it. None is left behind the last message."""
+        """A layer may hold the head back: chunks wait for it. None is left after the last message."""
         if message["type"] == "http.response.body" and self._head.is_set():
             await self._until_ready()
             self._ready = message.get("more_body", False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from cadence.core.outputs import RequestOutput
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
 
 T = TypeVar("T")
+LATE = "The request took longer than the server's limit"
 
 
 class DeadlineLLM:
@@ -39,7 +40,7 @@ class DeadlineLLM:
 
     def _in_time(self, source: AsyncIterator[RequestOutput]) -> AsyncGenerator[RequestOutput]:
         outputs = cast(AsyncGenerator[RequestOutput], source)
-        return ends_within(outputs, self._seconds, "The request took longer than the server's limit")
+        return ends_within(outputs, self._seconds, LATE)
 
 
 async def ends_within(source: AsyncGenerator[T], seconds: float, late: str) -> AsyncGenerator[T]:
@@ -56,6 +57,15 @@ async def ends_within(source: AsyncGenerator[T], seconds: float, late: str) -> A
         raise ApiError(408, f"{late} of {seconds:g} s.") from None
     finally:
         await source.aclose()
+
+
+async def in_time(work: Awaitable[T], seconds: float) -> T:
+    """What `work` gives; for a request of many parts, each of which the engine knows by itself. 0 = no limit"""
+    try:
+        async with asyncio.timeout(seconds or None):
+            return await work
+    except TimeoutError:
+        raise ApiError(408, f"{LATE} of {seconds:g} s.") from None
 
 
 def with_deadline(llm: AsyncLLM, seconds: float) -> AsyncLLM:

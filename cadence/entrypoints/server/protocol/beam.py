@@ -10,22 +10,21 @@ from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, Sa
 from cadence.entrypoints.server.chat.request_errors import as_sent
 from cadence.entrypoints.server.protocol.chat import ChatCompletionBody
 from cadence.entrypoints.server.protocol.completions import CompletionBody
-from cadence.entrypoints.server.protocol.sampling import EndpointFields
+from cadence.entrypoints.server.protocol.sampling import SAME_NAME, EndpointFields, check_best_of
 from cadence.entrypoints.server.protocol.structured import structured_outputs
 
 _BEAM = "a beam search takes the likeliest tokens"
 _NO_EFFECT = (
     "temperature", "top_p", "top_k", "min_p", "seed", "stream_interval", "spaces_between_special_tokens", "speculative",
 )  # fmt: skip
-_REFUSED = (
-    "frequency_penalty", "presence_penalty", "repetition_penalty", "stop", "stop_token_ids", "min_tokens", "logit_bias",
-    "allowed_token_ids", "bad_words", "prompt_logprobs", "thinking_token_budget", "repetition_detection",
-)  # fmt: skip
+_TAKEN = ("n", "ignore_eos", "include_stop_str_in_output", "skip_special_tokens")
+_REFUSED = tuple(name for name in (*SAME_NAME, "repetition_detection") if name not in (*_TAKEN, *_NO_EFFECT))
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {"repetition_penalty": (1,), "thinking_token_budget": (-1,)}
 
 
 def beam_params(body: CompletionBody | ChatCompletionBody, chosen: EndpointFields, room: int) -> BeamSearchParams:
     """`room`: tokens where the client sets no limit."""
+    check_best_of(body)
     for name in _REFUSED:
         value = getattr(body, name)
         if value and value not in _NEUTRAL.get(name, ()):

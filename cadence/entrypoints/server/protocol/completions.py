@@ -8,21 +8,13 @@ from pydantic import Field
 
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.protocol.common import INT64, GenerationBody, LogprobIds, ShownDrafts, check_beam
+from cadence.entrypoints.server.protocol.texts_or_ids import TEXTS_OR_IDS, texts_or_ids
 
 MAX_PROMPTS = 1024
 
 
 class CompletionBody(GenerationBody):
-    prompt: Any = Field(
-        json_schema_extra={
-            "anyOf": [
-                {"type": "string"},
-                {"type": "array", "items": {"type": "string"}, "minItems": 1},
-                {"type": "array", "items": {"type": "integer"}, "minItems": 1},
-                {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}, "minItems": 1},
-            ]
-        }
-    )
+    prompt: Any = Field(json_schema_extra=TEXTS_OR_IDS)
     suffix: str | None = None  # text after what the model is to write
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=-1)] | bool | None = None  # -1 = all there are; true = 1
@@ -55,26 +47,4 @@ class CompletionBody(GenerationBody):
 
     def prompts(self) -> list[str | list[int]]:
         """One prompt or many: text, token ids, a list of texts, a list of lists of ids."""
-        prompt = self.prompt
-        if isinstance(prompt, str):
-            return [prompt]
-        if isinstance(prompt, list) and prompt and type(prompt[0]) is int:
-            if not _is_ids(prompt):
-                raise InvalidRequestError("prompt begins with a token id, but not all of it are token ids", "prompt")
-            return [prompt]
-        if not isinstance(prompt, list) or not prompt:
-            raise InvalidRequestError(
-                "prompt must be a string, token ids, or a list of those that is not empty", "prompt"
-            )
-        if len(prompt) > MAX_PROMPTS:
-            raise InvalidRequestError(f"prompt has {len(prompt)} entries; at most {MAX_PROMPTS} are allowed", "prompt")
-        texts = all(isinstance(one, str) for one in prompt)
-        for number, one in enumerate(prompt):
-            if not texts and not _is_ids(one):
-                where = f"prompt[{number}]"
-                raise InvalidRequestError(f"{where} must be a list of token ids; a list holds one kind only", where)
-        return prompt
-
-
-def _is_ids(value: object) -> bool:
-    return isinstance(value, list) and set(map(type, value)) == {int}
+        return texts_or_ids(self.prompt, "prompt", MAX_PROMPTS)

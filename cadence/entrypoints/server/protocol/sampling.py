@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
@@ -18,12 +18,10 @@ from cadence.entrypoints.server.protocol.structured import one_of, structured_ou
 REPETITION_NAMES = {"max_pattern_size", "min_pattern_size", "min_count"}
 MAX_WEIGHT = 2_000_000  # entries and characters of parameters, of all completions of a request
 
-_SAME_NAME = (
-    "n", "frequency_penalty", "presence_penalty", "repetition_penalty", "temperature", "top_p", "top_k", "min_p",
-    "seed", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "min_tokens", "skip_special_tokens",
-    "spaces_between_special_tokens", "logit_bias", "allowed_token_ids", "bad_words", "prompt_logprobs",
-    "stream_interval", "thinking_token_budget",
-)  # fmt: skip
+_PARAMETERS = {each.name for each in fields(SamplingParams)}
+_READ_APART = ("best_of", "max_tokens", "repetition_detection", "speculative", "structured_outputs")  # below
+# Fields of a body that are handed on as they are: every one with the name of a parameter.
+SAME_NAME = tuple(name for name in GenerationBody.model_fields if name in _PARAMETERS and name not in _READ_APART)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +37,8 @@ class EndpointFields:
 
 def sampling_params(body: GenerationBody, defaults: Mapping[str, Any], chosen: EndpointFields) -> SamplingParams:
     """`defaults` are the model's own. A null in the body is as good as no field."""
-    if body.best_of is not None and body.best_of != (body.n or 1):
-        raise InvalidRequestError("best_of is not supported: ask for n completions and choose among them", "best_of")
-    given = {name: value for name in _SAME_NAME if (value := getattr(body, name)) is not None}
+    check_best_of(body)
+    given = {name: value for name in SAME_NAME if (value := getattr(body, name)) is not None}
     kind = RequestOutputKind.DELTA if body.stream else RequestOutputKind.FINAL_ONLY
     given |= {"max_tokens": chosen.max_tokens, "logprobs": chosen.logprobs, "output_kind": kind}
     if chosen.logprob_token_ids:
@@ -56,6 +53,11 @@ def sampling_params(body: GenerationBody, defaults: Mapping[str, Any], chosen: E
         return SamplingParams(**{**defaults, **given})
     except InvalidRequestError as error:
         raise as_sent(error, chosen.sent_names) from None
+
+
+def check_best_of(body: GenerationBody) -> None:
+    if body.best_of is not None and body.best_of != (body.n or 1):
+        raise InvalidRequestError("best_of is not supported: ask for n completions and choose among them", "best_of")
 
 
 def check_weight(params: SamplingParams, completions: int) -> None:
@@ -74,7 +76,11 @@ def model_max_tokens(defaults: Mapping[str, Any]) -> int | None:
     return limit
 
 
-def priority_of(body: GenerationBody, headers: Mapping[str, str]) -> int:
+class Prioritised(Protocol):
+    priority: int | None
+
+
+def priority_of(body: Prioritised, headers: Mapping[str, str]) -> int:
     """The body's, or that of the header X-Vllm-Priority; lower runs first."""
     if body.priority is not None:
         return body.priority

@@ -10,7 +10,7 @@ from cadence.entrypoints.server.chat.events import ChatEvent
 from cadence.entrypoints.server.http.errors import overloaded
 from cadence.entrypoints.server.http.request_deadline import ends_within
 from cadence.entrypoints.server.responses.client import TenantClient
-from cadence.entrypoints.server.responses.desk import MAX_BACKGROUND
+from cadence.entrypoints.server.responses.manager import MAX_BACKGROUND
 from cadence.entrypoints.server.responses.turn import Turn
 
 
@@ -23,7 +23,7 @@ async def announce(turn: Turn, store: TenantClient) -> None:
 
 def withdraw(turn: Turn, store: TenantClient) -> None:
     store.runs.pop(turn.answer.id, None)
-    store.tell(StoreVerb.END, turn.answer.id)
+    store.send(StoreVerb.END, turn.answer.id)
 
 
 def start_in_background(

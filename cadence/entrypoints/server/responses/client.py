@@ -16,7 +16,7 @@ from cadence.core.contract.response_messages import (
     StoreVerb,
 )
 from cadence.entrypoints.server.http.errors import ApiError, not_found
-from cadence.entrypoints.server.responses.desk import NOBODY, ResponseDesk
+from cadence.entrypoints.server.responses.manager import NOBODY, ResponseManager
 
 THIS_FRONT = 1  # the only one
 
@@ -24,7 +24,7 @@ THIS_FRONT = 1  # the only one
 class StoreLink(Protocol):
     async def ask(self, call: StoreCall) -> StoreReply: ...
 
-    def tell(self, call: StoreCall) -> None:
+    def send(self, call: StoreCall) -> None:
         """In the order of all calls; there is no reply."""
         ...
 
@@ -34,13 +34,13 @@ class OwnStore:
 
     def __init__(self, cancel: Callable[[str], None]) -> None:
         self._cancel = cancel
-        self._desk = ResponseDesk(self)
+        self._manager = ResponseManager(self)
 
     async def ask(self, call: StoreCall) -> StoreReply:
-        return await self._desk.answer(THIS_FRONT, call)
+        return await self._manager.answer(THIS_FRONT, call)
 
-    def tell(self, call: StoreCall) -> None:
-        self._desk.take(THIS_FRONT, call)
+    def send(self, call: StoreCall) -> None:
+        self._manager.take(THIS_FRONT, call)
 
     def cancel(self, front: int, response_id: str) -> None:
         self._cancel(response_id)
@@ -58,7 +58,7 @@ class LocalRun:
     cancelled: bool = False
 
     def end(self) -> None:
-        """Behind the task's first step, so that it writes its end."""
+        """After the task's first step, so that it writes its end."""
         if self.task is not None:
             asyncio.get_running_loop().call_soon(self.task.cancel)
 
@@ -97,8 +97,8 @@ class TenantClient:
         self.runs = runs
         self._link = link
 
-    def tell(self, verb: StoreVerb, response_id: str, **fields: Any) -> None:
-        self._link.tell(StoreCall(verb, self.tenant, response_id, **fields))
+    def send(self, verb: StoreVerb, response_id: str, **fields: Any) -> None:
+        self._link.send(StoreCall(verb, self.tenant, response_id, **fields))
 
     async def ask(self, verb: StoreVerb, response_id: str, **fields: Any) -> StoreReply:
         return await self._link.ask(StoreCall(verb, self.tenant, response_id, **fields))

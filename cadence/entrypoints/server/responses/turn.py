@@ -100,7 +100,7 @@ class Turn:
             yield await self._end(answer.fail(reply), store)
         finally:
             if answer.is_open:  # the client left
-                store.tell(StoreVerb.END, answer.id, **self._last(self.writer.write(answer.finish())))
+                store.send(StoreVerb.END, answer.id, **self._last(self.writer.write(answer.finish())))
             store.runs.pop(answer.id, None)
 
     async def in_foreground(
@@ -122,7 +122,7 @@ class Turn:
         is_changed = any(not event["type"].endswith(".delta") for event in events)
         if is_changed or self.start["is_background"]:
             told = {"body": self._body() if is_changed else b"", "token_ids": self.tokens.take()}
-            store.tell(StoreVerb.ADD, self.answer.id, events=self._logged(written), **told)
+            store.send(StoreVerb.ADD, self.answer.id, events=self._logged(written), **told)
         return b"".join(written)
 
     async def _end(self, last: list[StreamEvent], store: TenantClient) -> bytes:

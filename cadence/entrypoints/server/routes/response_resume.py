@@ -29,7 +29,7 @@ async def resume_response(resumed: ResumedResponse, state: ServerState) -> None:
         reply = reply_for(error)
         if reply.is_bug:
             logger.error("a response could not be resumed", exc_info=error)
-        store.tell(StoreVerb.FAIL, response_id, reason=str(reply.body()["error"]["message"]).rstrip("."))
+        store.send(StoreVerb.FAIL, response_id, reason=str(reply.body()["error"]["message"]).rstrip("."))
         return
     store.runs[response_id] = turn.run
     turn.run.cancelled = resumed.is_cancelled

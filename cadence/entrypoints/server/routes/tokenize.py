@@ -14,8 +14,8 @@ from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.protocol.body import RequestBody, body_schema, parse_body
 from cadence.entrypoints.server.protocol.chat import Messages, Tools, check_message
 from cadence.entrypoints.server.protocol.common import Variables, check_count
+from cadence.entrypoints.server.routes.rendered_chat import conversation_tokens
 from cadence.entrypoints.server.routes.state import ServerState, State
-from cadence.text.chat_template import ChatRequest
 from cadence.text.text_service import Encoding
 from cadence.text.tokenizer import Tokenizer
 from cadence.text.tokenizer_info import describe_tokenizer
@@ -121,20 +121,8 @@ async def _encode(request: TokenizeRequest, state: ServerState) -> list[int]:
     if request.prompt is not None:
         how = Encoding(add_special_tokens=request.add_special_tokens is not False)
         return (await state.llm.texts.encode(request.prompt, how)).ids
-    if request.chat_template and not state.options.trust_request_chat_template:
-        message = "chat templates in requests are refused; the server allows them with --trust-request-chat-template"
-        raise InvalidRequestError(message, "chat_template")
-    chat = ChatRequest(
-        messages=request.messages or [],
-        tools=request.tools,
-        add_generation_prompt=request.add_generation_prompt and not request.continue_final_message,
-        continue_final_message=request.continue_final_message,
-        content_format=state.options.chat_template_content_format,
-        kwargs={**state.options.default_chat_template_kwargs, **(request.chat_template_kwargs or {})},
-    )
     how = Encoding(add_special_tokens=bool(request.add_special_tokens), field="messages")
-    template = request.chat_template or state.chat_template
-    return (await state.llm.texts.chat(chat, how, template, trusted=not request.chat_template)).ids
+    return await conversation_tokens(request, request.tools, how, state)
 
 
 def _texts(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:

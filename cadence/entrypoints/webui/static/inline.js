@@ -51,7 +51,7 @@ function link(written, label, address, depth) {
   return [anchor(href, label ? inline(label, depth + 1) : [href])];
 }
 
-/** An address in running text: punctuation behind it is not part of it. */
+/** An address in running text: punctuation after it is not part of it. */
 function bare(written) {
   const address = written.replace(/[.,:;!?*_~)]{1,20}$/, "");
   const href = safe(address);

@@ -56,7 +56,7 @@ function showModels(models) {
   setText(byId("context"), length ? `${length.toLocaleString("en")} tokens of context` : "");
 }
 
-/** Says so and waits: whoever is typing goes on typing where they are. */
+/** Says so and waits: a user who is typing goes on typing. */
 function askForKey() {
   setText(byId("key-words"), apiKey() ? "The server refused this API key." : "This server needs an API key.");
   setText(byId("enter-key"), apiKey() ? "Change the key" : "Enter a key");

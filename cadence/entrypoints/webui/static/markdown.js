@@ -16,7 +16,7 @@ export function render(text, depth = 0) {
   return blocks(lines).map((block) => build(block, lines, depth));
 }
 
-/** Where the blocks of these lines lie: { kind, from, to }, from the first line to the one behind the last. */
+/** Where the blocks of these lines lie: { kind, from, to }, from the first line to the one after the last. */
 export function blocks(lines) {
   const found = [];
   let at = 0;
@@ -72,7 +72,7 @@ function fenceEnd(lines, at, mark) {
   return Math.min(end + 1, lines.length);
 }
 
-/** A list goes on over items, indented lines, code in them, and blank lines with one of these behind them. */
+/** A list goes on over items, indented lines, code in them, and blank lines with one of these after them. */
 function listEnd(lines, at) {
   const [, indent, marker] = ITEM.exec(lines[at]);
   let end = at;

@@ -125,7 +125,7 @@ void attend_tile(const Attention *a, const Plan *p, const Item *it, int64_t star
 #define HALF_LANES 8
 #define HALF_RUN 32
 #define WEIGHT_UNIT 4.0f /* the largest weight: 2^-16 of it still counts, and values under 127 never overflow */
-#define HALF_TOP 32.0f   /* a larger maximum has too few digits behind the point */
+#define HALF_TOP 32.0f   /* a larger maximum has too few digits after the point */
 
 /* Of a row's scores in a tile the keys [begin, end) are seen, out of those that were computed. */
 typedef struct {

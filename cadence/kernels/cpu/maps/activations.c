@@ -10,7 +10,7 @@ typedef struct {
     int kind, from, to;
 } Map;
 
-enum { SCALE = GELU_TANH + 1, SOFTCAP }; /* behind enum activation */
+enum { SCALE = GELU_TANH + 1, SOFTCAP }; /* after enum activation */
 
 INLINE vf relu(vf x) { return pick((x < splat(0.0f)), splat(0.0f), x); }
 

@@ -39,7 +39,7 @@ static void philox(Words *w, uint32_t first, int64_t position, uint64_t seed) {
     philox_of(w, position, seed);
 }
 
-/* The words of `count` ids, where those of ids 0, 1, 2, ... would stand; behind them the last one again. */
+/* The words of `count` ids, where those of ids 0, 1, 2, ... would stand; after them the last one again. */
 static void philox_ids(Words *w, const int32_t *ids, int64_t count, int64_t position, uint64_t seed) {
     for (int64_t begin = 0; begin < 4 * QUADS; begin += QUADS) {
         Words of;

@@ -127,7 +127,7 @@ static Lines lines_of(const Chunks *chunks, const Chunk *c, const float *x, int6
 
 /* ---- x a^T ---- */
 
-/* a lies in panels of GROUP rows: [groups][width / SPAN][GROUP][SPAN], zeros behind the last row and column, so that a
+/* a lies in panels of GROUP rows: [groups][width / SPAN][GROUP][SPAN], zeros after the last row and column, so that a
  * tile reads it in one stream. */
 #define GROUP 4
 #define SPAN 16

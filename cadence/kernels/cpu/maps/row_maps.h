@@ -5,7 +5,7 @@
 #include "runtime/common.h"
 #include "runtime/threads.h"
 
-/* What lies so many elements behind p. */
+/* What lies so many elements after p. */
 INLINE void *row_of(void *p, int64_t elements, int dtype) { return (char *)p + elements * element_size(dtype); }
 INLINE const void *crow_of(const void *p, int64_t elements, int dtype) {
     return (const char *)p + elements * element_size(dtype);

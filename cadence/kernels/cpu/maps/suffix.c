@@ -13,7 +13,7 @@ typedef struct {
     int64_t first, end, mask;
 } Text;
 
-/* Where the last tokens of a row stood before: the places behind the longest match, the latest first. */
+/* Where the last tokens of a row stood before: the places after the longest match, the latest first. */
 typedef struct {
     const int32_t *known;
     int64_t length, depth;
@@ -47,9 +47,9 @@ static void look_at(Found *found, const Text *text, int64_t place) {
     found->places[found->count++] = place;
 }
 
-/* Looks at the places behind tokens [0, count) where the last token stands, and `back` tokens before it the one that
+/* Looks at the places after tokens [0, count) where the last token stands, and `back` tokens before it the one that
    does so in the row, the latest first; whether there is one is seen for all at once. */
-static void look_behind(
+static void look_at_places(
     Found *found, const Text *text, const int32_t *tokens, int64_t count, int64_t back, int64_t at
 ) {
     int32_t last = found->known[found->length - 1], before = found->known[found->length - 1 - back], any = 0;
@@ -58,20 +58,20 @@ static void look_behind(
         if (tokens[i] == last && tokens[i - back] == before) look_at(found, text, at + i + 1);
 }
 
-/* Tokens [begin, end) of a text, which lie one behind another. */
+/* Tokens [begin, end) of a text, which lie one after another. */
 static void scan(Found *found, const Text *text, int64_t begin, int64_t end) {
     while (end > begin && !is_complete(found)) {
         int64_t from = end - SCANNED > begin ? end - SCANNED : begin, back = least_size(found) - 1;
         if (back >= found->length) return; /* the whole row stood there */
         if (from - back < begin) back = 0;
-        look_behind(found, text, text->tokens + (from & text->mask), end - from, back, from);
+        look_at_places(found, text, text->tokens + (from & text->mask), end - from, back, from);
         end = from;
     }
 }
 
 /* All of a text, the end of the ring first. */
 static void scan_text(Found *found, const Text *text) {
-    int64_t end = text->end - 1; /* behind the last token nothing stands */
+    int64_t end = text->end - 1; /* after the last token nothing stands */
     int64_t turn = end & ~text->mask;
     if (text->first < turn) {
         scan(found, text, turn, end);
@@ -80,8 +80,8 @@ static void scan_text(Found *found, const Text *text) {
     scan(found, text, text->first, end);
 }
 
-/* What stands i tokens behind a place, where all before are as they are drafted. */
-static int32_t token_behind(const Found *found, const Text *corpus, int64_t index, int64_t i) {
+/* What stands i tokens after a place, where all before are as they are drafted. */
+static int32_t token_after(const Found *found, const Text *corpus, int64_t index, int64_t i) {
     int64_t place = found->places[index];
     if (index < found->count_own) return found->known[place + i % (found->length - place)];
     return place + i < corpus->end ? corpus->tokens[(place + i) & corpus->mask] : NO_TEXT;
@@ -91,7 +91,7 @@ static int32_t token_behind(const Found *found, const Text *corpus, int64_t inde
 static int64_t most_frequent(const Found *found, const Text *corpus, int64_t i, int64_t *alive, int32_t *token) {
     int32_t next[MOST_FOUND];
     int64_t best = 0;
-    for (int64_t a = 0; a < found->count; a++) next[a] = alive[a] ? token_behind(found, corpus, a, i) : NO_TEXT;
+    for (int64_t a = 0; a < found->count; a++) next[a] = alive[a] ? token_after(found, corpus, a, i) : NO_TEXT;
     for (int64_t a = 0; a < found->count; a++) {
         int64_t count = 0;
         for (int64_t b = a; b < found->count; b++) count += next[b] == next[a];

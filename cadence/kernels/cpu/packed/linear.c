@@ -219,8 +219,8 @@ static void store_sums(const PackedJob *job, const Sums *s) {
     if (job->bias) memcpy(bias, job->bias + s->col, (size_t)s->cols * 4);
     const float *acc = s->acc, *next = acc + round_up(s->rows, NARROW_TILE) * GROUP;
     for (int64_t i = 0; i < s->rows; i++, acc += GROUP, next += GROUP) {
-        int64_t behind = (s->m + i) * job->y_stride + s->col + 2 * GROUP;
-        __builtin_prefetch((char *)job->y + behind * element_size(job->y_dtype), 1);
+        int64_t after = (s->m + i) * job->y_stride + s->col + 2 * GROUP;
+        __builtin_prefetch((char *)job->y + after * element_size(job->y_dtype), 1);
         if (VL == GROUP && second == GROUP && job->y_dtype == BF16) {
             uint16_t *to = (uint16_t *)job->y + (s->m + i) * job->y_stride + s->col;
             store_two(to, loadf(acc) + loadf(bias), loadf(next) + loadf(bias + GROUP));
@@ -237,7 +237,7 @@ static void store_pending(const PackedJob *job, Pending *p) {
 }
 
 /* The group at `from` and, where there are more than GROUP cols, the next one, for rows [m, m + count) of x. The pair
- * behind them is asked for on the way, a part with every NARROW_ROWS. */
+ * after them is asked for on the way, a part with every NARROW_ROWS. */
 static void narrow_groups(const PackedRun *run, const uint8_t *from, int64_t size, int64_t m, int64_t count,
                           int64_t col, int64_t cols, Pending *p) {
     Ask soon = {(const char *)from + 2 * size, 2 * size / ((count + NARROW_ROWS - 1) / NARROW_ROWS)};

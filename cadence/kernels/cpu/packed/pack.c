@@ -174,7 +174,7 @@ static void pack_long_block(int64_t kind, const uint8_t *from, uint8_t *to, int 
     }
 }
 
-/* A row of bf16 as float16 numbers, times a power of two; its inverse behind all elements of the group. */
+/* A row of bf16 as float16 numbers, times a power of two; its inverse after all elements of the group. */
 static void pack_half_row(const uint8_t *from, int64_t k, uint8_t *to, int r) {
     float power = half_power(largest_finite(from, k), TO_WEIGHT), inverse = 1.0f / power;
     memcpy(to + group_bytes(P_HALF, round_up(k, K_STEP)) + r * 4, &inverse, 4);

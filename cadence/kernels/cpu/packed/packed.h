@@ -98,7 +98,7 @@ static const Format formats[P_KINDS] = {
 };
 
 /* Floats: F32 and F16 (finite) are [k][16 rows], BF16 is [k / 2][16 rows][2]. HALF holds rows of bf16 numbers as [k][16 rows] float16, each
- * row times a power of two that brings its largest finite element to [2^6, 2^7); behind them [16 rows] float, what
+ * row times a power of two that brings its largest finite element to [2^6, 2^7); after them [16 rows] float, what
  * undoes these powers. Elements below 2^-23 of the row's largest lose bits; none is off by more than 2^-31 of it.
  * F8: for each F8_RUN of K, of which the last may be shorter, [16 rows] float scales (2^8 times those of numbers), then
  * [k][16 rows] float8 E4M3, of which all are numbers. */
@@ -217,7 +217,7 @@ struct Backend {
     void (*widen)(const uint8_t *from, int64_t k, float *to);
     void (*dot_wide)(const float *w, const Stretch *x); /* w [count][16]; adds to x->acc */
     /* bf16 times bf16 over all of K, NULL = there is none: a group and, unless `next` is 0, the one that many bytes
-     * behind it; rows [row, row + count) of x, row a multiple of NARROW_ROWS, count up to that; acc [groups][count,
+     * after it; rows [row, row + count) of x, row a multiple of NARROW_ROWS, count up to that; acc [groups][count,
      * rounded up to NARROW_TILE][16]. Memory may be asked for `soon` meanwhile. */
     void (*dot_narrow)(const uint8_t *from, int64_t next, const Acts *a, int64_t row, int64_t count, Ask soon,
                        float *acc);

@@ -1,7 +1,7 @@
 /* One rank's part of a piece sent to all others, and theirs received, over connections (stream sockets).
  *
  * Each part is a frame of three words and so many bytes. Sending and receiving go on side by side, so that ranks that
- * all send first cannot block each other; a rank that is ahead has the next piece behind this one in its stream, which
+ * all send first cannot block each other; a rank that is ahead has the next piece after this one in its stream, which
  * is read no further than this piece's end. Lengths come from other machines: what was not asked for is an error. */
 #ifndef CADENCE_EXCHANGE_H
 #define CADENCE_EXCHANGE_H

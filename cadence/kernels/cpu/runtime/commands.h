@@ -333,7 +333,7 @@ struct rows_propose {
     int64_t most_stride, num_rows, shortest, longest;
 };
 
-/* What a model that drafts computes behind a forward of its target. */
+/* What a model that drafts computes after a forward of its target. */
 struct rows_begin_drafts {
     const int32_t *tokens, *num_computed, *quiet;
     int32_t *computed;

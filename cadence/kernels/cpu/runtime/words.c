@@ -1,6 +1,6 @@
 /* Words of memory that several processes share: loads, stores, and waiting for a change. A waiter looks for a while, then
  * sleeps until a store wakes it. The lower half of a word is what it sleeps on: a word must not come back to the same
- * lower half while somebody falls asleep. */
+ * lower half while a thread falls asleep. */
 #include "runtime/words.h"
 
 #include "runtime/common.h"

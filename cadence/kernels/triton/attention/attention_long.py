@@ -4,7 +4,7 @@ They are faster on long prompts than what Triton can express, but know no pages,
 triangle of a prompt's first tokens; and each shape costs a twentieth of a second when it is first met. So keys are
 copied out of their pages, and queries and keys are taken in few sizes: a piece of queries meets its own keys, of which
 it sees a triangle, and blocks of those before it, of which it sees all. What the parts give is merged by their sums of
-weights. Pieces and blocks begin at multiples of a unit; the queries before the first and behind the last are left.
+weights. Pieces and blocks begin at multiples of a unit; the queries before the first and after the last are left.
 """
 
 # ruff: noqa: N803 - capitals mark compile-time constants

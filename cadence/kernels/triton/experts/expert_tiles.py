@@ -34,7 +34,7 @@ class ExpertTiles:
         begins = sizes.cumsum(dim=0) - sizes
         inside = torch.arange(num_pairs, device=ids.device) - begins[order.values]  # place of a pair in its expert's
         place = (tile_ends - tiles[:count])[order.values.clamp(max=count - 1)] * TILE_ROWS + inside
-        place = torch.where(order.values < count, place, num_tiles * TILE_ROWS)  # behind all tiles
+        place = torch.where(order.values < count, place, num_tiles * TILE_ROWS)  # after all tiles
         pairs = torch.full((num_tiles * TILE_ROWS + 1,), num_pairs, dtype=torch.int32, device=ids.device)
         pairs.scatter_(0, place, order.indices.to(torch.int32))
         numbers = torch.arange(num_tiles, device=ids.device)

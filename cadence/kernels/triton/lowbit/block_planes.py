@@ -13,7 +13,7 @@ import torch
 from cadence.core.block_grids import block_grid
 from cadence.kernels.triton.lowbit.span_planes import ARRANGED, in_fours
 
-Field = tuple[int, int, torch.dtype]  # first byte in a block, byte behind the last, type its numbers are read in
+Field = tuple[int, int, torch.dtype]  # first byte in a block, byte after the last, type its numbers are read in
 
 _U8, _I8, _I16, _I32 = torch.uint8, torch.int8, torch.int16, torch.int32
 _F16, _F32 = torch.float16, torch.float32

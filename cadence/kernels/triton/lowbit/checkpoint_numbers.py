@@ -34,7 +34,7 @@ def of_numbers(stored: ScaledNumbers, device: torch.device) -> Stored | Planes |
             return None
         quants = (stored.numbers.to(device) ^ 128).contiguous().view(torch.int8)
         return Stored(quants, scales, none, cols, weight_only=True)
-    if cols % SPAN or (group % SPAN and group != BLOCK):
+    if stored.bits > 4 or cols % SPAN or (group % SPAN and group != BLOCK):
         return None
     zeros = torch.as_tensor(stored.zeros, device=device).to(torch.float32).expand(rows, scales.shape[1]).contiguous()
     has_none = stored.bits == 4 and _is_centred(stored)

@@ -1,4 +1,4 @@
-"""Activations in eight bits, a scale for each row: alone, behind the norm that makes them, or behind the gate.
+"""Activations in eight bits, a scale for each row: alone, after the norm that makes them, or after the gate.
 
 What a norm or a gate makes is rounded to the type of the model first, so that it does not matter who rounds.
 """

@@ -1,4 +1,4 @@
-"""What a model that drafts computes behind a forward of its target, in Triton: a launch per KV group."""
+"""What a model that drafts computes after a forward of its target, in Triton: a launch per KV group."""
 
 # ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _begin(
     tokens_stride, scalar_stride, drafted_stride, before_stride, table_stride, num_rows, num_tokens, max_len, num_ids,
     AHEAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
-    """A program per run and piece of it; those of the run behind the last fill in the padding. before: what the drafter
+    """A program per run and piece of it; those of the run after the last fill in the padding. before: what the proposer
     had of each row, which stays as it is while all programs look."""
     run = tl.program_id(0)
     begin = tl.load(start_ptr + run)
@@ -102,35 +102,37 @@ def _take(
         tl.store(slots_ptr + line, tl.where(taken, block * BLOCK_SIZE + position % BLOCK_SIZE, 0))
 
 
-def begin_drafts(state: RowState, drafter: DraftState, batch: DraftBatch) -> None:
+def begin_drafts(state: RowState, proposer: DraftState, batch: DraftBatch) -> None:
     """`RowOps.begin_drafts`."""
     first = batch.first
     num_rows, num_tokens = first.rows.shape[0], first.ids.shape[0]
     at_once = min(_AT_ONCE, triton.next_power_of_2(first.max_query_len))
     grid = (num_rows + 1, triton.cdiv(first.max_query_len, at_once))
-    before = drafter.computed.clone()  # the programs of a row write what others still read
-    for table, slots in zip(drafter.tables, first.slots, strict=True):  # all but the slots come out the same each time
+    before = proposer.computed.clone()  # the programs of a row write what others still read
+    for table, slots in zip(proposer.tables, first.slots, strict=True):  # all but the slots come out the same each time
         _begin[grid](
             first.rows, first.query_start, first.line_start, first.ids, first.positions, slots, first.seq_lens,
             first.line_at, first.line_rows, first.line_lengths, batch.next.seq_lens,
-            state.tokens, state.num_computed, state.quiet, drafter.computed, before, table,
-            state.tokens.stride(0), state.quiet.stride(0), drafter.computed.stride(0), before.stride(0),
-            table.stride(0), num_rows, num_tokens, drafter.max_len, drafter.num_ids,
-            AHEAD=drafter.ahead, BLOCK_SIZE=drafter.block_size, AT_ONCE=at_once, num_warps=1 if at_once <= 32 else 4,
+            state.tokens, state.num_computed, state.quiet, proposer.computed, before, table,
+            state.tokens.stride(0), state.quiet.stride(0), proposer.computed.stride(0), before.stride(0),
+            table.stride(0), num_rows, num_tokens, proposer.max_len, proposer.num_ids,
+            AHEAD=proposer.ahead, BLOCK_SIZE=proposer.block_size, AT_ONCE=at_once, num_warps=1 if at_once <= 32 else 4,
         )  # fmt: skip
 
 
-def take_draft(state: RowState, drafter: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool) -> None:
+def take_draft(
+    state: RowState, proposer: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool
+) -> None:
     """`RowOps.take_draft`."""
     following = batch.next
-    groups = list(zip(drafter.tables, following.slots, strict=True))
+    groups = list(zip(proposer.tables, following.slots, strict=True))
     for index, (table, slots) in enumerate(groups[:1] if last else groups):
         _take[(following.line_rows.shape[0],)](
             following.line_rows, *chosen, following.ids, following.positions, slots, following.seq_lens,
             following.line_lengths,
-            state.tokens, state.num_computed, state.max_len, state.quiet, state.num_drafts, drafter.computed,
-            drafter.most, table,
-            state.tokens.stride(0), state.quiet.stride(0), drafter.computed.stride(0), drafter.most.stride(0),
-            table.stride(0), drafter.max_len, drafter.num_ids, draft,
-            AHEAD=drafter.ahead, LAST=int(last), AGAIN=int(index > 0), BLOCK_SIZE=drafter.block_size, num_warps=1,
+            state.tokens, state.num_computed, state.max_len, state.quiet, state.num_drafts, proposer.computed,
+            proposer.most, table,
+            state.tokens.stride(0), state.quiet.stride(0), proposer.computed.stride(0), proposer.most.stride(0),
+            table.stride(0), proposer.max_len, proposer.num_ids, draft,
+            AHEAD=proposer.ahead, LAST=int(last), AGAIN=int(index > 0), BLOCK_SIZE=proposer.block_size, num_warps=1,
         )  # fmt: skip

@@ -39,7 +39,7 @@ def _gather(
     tokens_stride, scalar_stride, table_stride, num_rows, num_tokens,
     BLOCK_SIZE: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
-    """A program per run and piece of it; those of the run behind the last fill in the padding."""
+    """A program per run and piece of it; those of the run after the last fill in the padding."""
     run = tl.program_id(0)
     begin = tl.load(start_ptr + run)
     token = begin + tl.program_id(1) * AT_ONCE + tl.arange(0, AT_ONCE)
@@ -184,13 +184,13 @@ class TritonRowOps:
     def drafts(self, state: RowState, batch: StepBatch, most: int) -> torch.Tensor:
         return ReferenceRowOps().drafts(state, batch, most)  # between stages alone, where its launches are hidden
 
-    def begin_drafts(self, state: RowState, drafter: DraftState, batch: DraftBatch) -> None:
-        begin_drafts(state, drafter, batch)
+    def begin_drafts(self, state: RowState, proposer: DraftState, batch: DraftBatch) -> None:
+        begin_drafts(state, proposer, batch)
 
     def take_draft(
-        self, state: RowState, drafter: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool
+        self, state: RowState, proposer: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool
     ) -> None:
-        take_draft(state, drafter, batch, chosen, draft, last)
+        take_draft(state, proposer, batch, chosen, draft, last)
 
     def keep_states(self, kept: KeptStates, batch: StepBatch, states: tuple[torch.Tensor, ...]) -> None:
         keep_states(kept, batch, states)

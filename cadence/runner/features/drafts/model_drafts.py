@@ -12,8 +12,8 @@ import torch
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import NO_IDS, Ops
 from cadence.kernels.interface.row_ops import DraftBatch, DraftState, RowState, StepBatch
-from cadence.models.interface.drafter import DraftStates
 from cadence.models.interface.model import ForwardContext, LayerCache, ModelInputs
+from cadence.models.interface.model_proposer import DraftStates
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.after_sample import BeginsWith, States
 from cadence.runner.buffers import StepBuffers
@@ -49,8 +49,8 @@ class ModelDrafts:
 
     def __init__(self, parts: ModelDraftsParts) -> None:
         self._parts = parts
-        self._drafter = drafter = parts.draft.drafter
-        self.begins_with = BeginsWith(drafter.begins_with, drafter.aux_layers)
+        self._proposer = proposer = parts.draft.proposer
+        self.begins_with = BeginsWith(proposer.begins_with, proposer.aux_layers)
         shapes, device, num_groups = parts.shapes, parts.device, len(parts.drafted.tables)
         lacks = max(shapes.most_tokens, parts.waiting.room)
         spare = MODEL_RUN * shapes.most_rows + lacks  # what a model lacks comes on top of a full step
@@ -60,9 +60,9 @@ class ModelDrafts:
         self._next = StepBuffers(device, one_each, num_groups, parts.quiet_row)
         self._each = torch.arange(shapes.most_rows + 1, dtype=torch.int32, device=device.torch_device)
         self._at_first = torch.zeros(1, dtype=torch.int64, device=device.torch_device)
-        vocabulary = drafter.vocabulary
+        vocabulary = proposer.vocabulary
         self._ids = NO_IDS if vocabulary.same else vocabulary.target_ids.int()
-        self._has_keys = bool(drafter.kv_layers())
+        self._has_keys = bool(proposer.kv_layers())
         self._waits = parts.draft.waits
         self._graphs = StepGraphs(device)
         self._shape = _NOTHING  # of draft 0, as it was named last
@@ -73,7 +73,7 @@ class ModelDrafts:
         self._graphs.forget()
 
     def name(self, layout: BatchLayout, shape: StepShape) -> int:
-        depth = min(shape.depth, self._drafter.most_drafts or shape.depth)
+        depth = min(shape.depth, self._proposer.most_drafts or shape.depth)
         num_waiting = self._num_waiting(layout, depth)
         overdue, room = self._parts.waiting.begin(layout, num_waiting, shape.num_forwards)
         if overdue.num_rows:
@@ -88,7 +88,7 @@ class ModelDrafts:
         self._parts.waiting.add_forwards(layout, self._num_waiting(layout, depth), num_forwards)
 
     def propose(self, state: RowState, batch: StepBatch, states: States) -> None:
-        drafter, ops, shape = self._drafter, self._parts.ops, self._shape
+        proposer, ops, shape = self._proposer, self._parts.ops, self._shape
         if self._waits and not shape.depth:
             self._parts.waiting.keep(ops, batch, states)
             states = tuple(each[batch.num_single :] for each in states)
@@ -102,21 +102,21 @@ class ModelDrafts:
         (for_logits, hidden), ctx = self._begin(drafts, states, shape.depth)
         for draft in range(shape.depth if shape.num_lines else 0):
             last = draft + 1 == shape.depth
-            logits = drafter.logits(for_logits, ctx, draft)
+            logits = proposer.logits(for_logits, ctx, draft)
             places = (following.line_rows, following.line_lengths)
             chosen = self._parts.sampler.draw_draft(logits, *places, draft, self._ids)
             ops.rows.take_draft(state, self._parts.drafted, drafts, chosen, draft, last)
             if not last:
                 ctx = self._context(following, EVERY_TOKEN)
                 inputs = ModelInputs(following.ids, following.positions)
-                for_logits, hidden = drafter.forward(inputs, hidden, ctx, draft + 1)
+                for_logits, hidden = proposer.forward(inputs, hidden, ctx, draft + 1)
 
     def _begin(self, drafts: DraftBatch, states: States, depth: int) -> tuple[DraftStates, ForwardContext]:
         """The forward of draft 0, after `begin_drafts` -> its states and its context"""
         first = drafts.first
         ctx = self._context(first, self._wanted(drafts, depth))
-        hidden = self._drafter.combine(states, ctx)
-        return self._drafter.forward(ModelInputs(first.ids, first.positions), hidden, ctx, 0), ctx
+        hidden = self._proposer.combine(states, ctx)
+        return self._proposer.forward(ModelInputs(first.ids, first.positions), hidden, ctx, 0), ctx
 
     def _make_up(self, overdue: BatchLayout) -> None:
         """Keys of positions that waited, from what was kept of them."""
@@ -149,15 +149,15 @@ class ModelDrafts:
 
     def _layout(self, layout: BatchLayout, pauses: bool, num_waiting: int) -> BatchLayout:
         """Of draft 0. Where no drafts are asked for, a model pauses, and catches up when they are."""
-        if self._drafter.ahead:
+        if self._proposer.ahead:
             return layout.of_head(num_waiting)
         return layout.of_nothing() if pauses else layout.of_model()
 
     def _decode_shape(self, shape: StepShape, depth: int) -> StepShape:
         """Of draft 0, after a forward of `shape` in which every row decodes; padding included."""
-        run = shape.max_query_len if self._drafter.ahead else MODEL_RUN
-        tokens, lines = shape.num_tokens if self._drafter.ahead else run * shape.num_rows, shape.num_rows
-        if not (self._drafter.ahead or depth):
+        run = shape.max_query_len if self._proposer.ahead else MODEL_RUN
+        tokens, lines = shape.num_tokens if self._proposer.ahead else run * shape.num_rows, shape.num_rows
+        if not (self._proposer.ahead or depth):
             run, tokens, lines = 1, 0, 0
         return StepShape(
             num_rows=shape.num_rows,

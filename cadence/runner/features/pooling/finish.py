@@ -12,7 +12,9 @@ _LEAST = np.float32(1e-12)  # a shorter vector is not made longer
 
 
 def finished(values_np: FloatArray, spec: PoolingSpec) -> FloatArray:
-    """values [n, entries] -> [n, entries or fewer]"""
+    """values [n, entries] -> [n, entries or fewer]; where one is no number, none is"""
+    if not np.isfinite(values_np).all():
+        values_np = np.full_like(values_np, np.nan)
     if spec.returned:
         values_np = values_np[:, list(spec.returned)]
     if spec.dimensions:

@@ -15,6 +15,7 @@ from cadence.device.base import Device
 from cadence.models.interface.model import ForwardContext, PoolHead
 from cadence.runner.feature import DeviceFeature
 from cadence.runner.features.pooling.finish import finished
+from cadence.runner.features.pooling.pairs import PairRows
 from cadence.runner.features.pooling.sums import means, token_sums
 from cadence.sample.prompt_slice import PromptSlice
 
@@ -110,7 +111,7 @@ class PooledRows:
         self._rows: dict[int, PooledRow] = {}
         self._is_active_np = np.zeros(num_rows, dtype=np.bool_)
         self._firsts = torch.zeros(0)  # [num_rows, H]: the hidden state of the first token
-        self._sums = torch.zeros(0, dtype=torch.int64)  # [num_rows, H]: as `sums` has them
+        self._sums = torch.zeros(0, dtype=torch.int64)  # [num_rows, H + 1]: as `sums` has them
 
     def add(self, row: int, request: NewRow) -> None:
         spec: PoolingSpec | None = request.payloads.get(POOLING)
@@ -173,7 +174,7 @@ class PooledRows:
             segments_np[run.hidden : run.hidden + run.count] = number
         sums = token_sums(hidden, self._device.upload(segments_np), len(runs) + 1)[:-1]
         if not all(run.is_whole for run in runs):
-            self._sums = self._table(self._sums, hidden.shape[1], torch.int64)
+            self._sums = self._table(self._sums, sums.shape[1], torch.int64)
             sums = self._with_earlier(sums, runs)
         ended_np = np.flatnonzero([run.is_last for run in runs])
         counts = self._device.upload(np.array([runs[at].asked.length for at in ended_np], dtype=np.int64))
@@ -181,7 +182,7 @@ class PooledRows:
         return [Pooled(runs[at], 1) for at in ended_np], x
 
     def _with_earlier(self, sums: torch.Tensor, runs: list[Run]) -> torch.Tensor:
-        """sums [n, H] of this forward -> of all so far, which are kept"""
+        """sums [n, H + 1] of this forward -> of all so far, which are kept"""
         rows = self._device.upload(np.array([run.row for run in runs], dtype=np.int64))
         goes_on = self._device.upload(np.array([not run.is_first for run in runs], dtype=np.int64))
         sums = sums + self._sums[rows] * goes_on[:, None]
@@ -204,5 +205,7 @@ class PooledRows:
 class DevicePooling(DeviceFeature):
     name = POOLING
 
-    def __init__(self, rows: PooledRows) -> None:
-        self.tables = self.hooks = [rows]
+    def __init__(self, rows: PooledRows, pairs: PairRows) -> None:
+        self.tables = [rows, pairs]
+        self.hooks = [rows]
+        self.inputs = [pairs]

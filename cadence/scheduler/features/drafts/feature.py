@@ -13,7 +13,7 @@ from cadence.core.contract.step import NO_TOKEN, IntArray, StepPlan, StepResult
 from cadence.core.draft_stats import DraftStats, Run
 from cadence.scheduler.feature import Books, Decodes, HostFeature
 from cadence.scheduler.features.drafts.drafts import Drafts
-from cadence.scheduler.features.drafts.progress import DrafterProgress
+from cadence.scheduler.features.drafts.progress import ProposerProgress
 from cadence.scheduler.news import News
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.request_state import RequestState
@@ -27,7 +27,7 @@ class HostDrafts(HostFeature):
 
     def __init__(self, policy: Drafts, num_rows: int) -> None:
         self._policy = policy
-        self._progress = DrafterProgress(num_rows)
+        self._progress = ProposerProgress(num_rows)
         self._stats = DraftStats()
 
     def begin(self, request: RequestState, draft: PlanDraft) -> int:

@@ -11,7 +11,7 @@ from cadence.scheduler.rows import Column
 _KEEPS_UP = 2**62  # tokens
 
 
-class DrafterProgress:
+class ProposerProgress:
     def __init__(self, num_rows: int) -> None:
         self._has_np: Column = np.zeros(num_rows, dtype=np.int64)  # [rows] tokens it surely has; _KEEPS_UP while used
 

@@ -40,7 +40,8 @@ def _room(draft: PlanDraft, books: Books, decodes: Decodes) -> int:
     rows, kv, num_rows = books.rows, books.kv, len(decodes.rows_np)
     lines = num_rows + (draft.width - 1) * int((decodes.tokens_np == 1).sum()) + decodes.waiting * rows.num_free
     room = min(books.budget.step - int(decodes.tokens_np.sum()), rows.count * books.budget.runs.width) - lines
-    return min(room, (kv.num_free - num_rows) * kv.block_size // 2)
+    free = kv.num_free // max(kv.num_growing, 1)  # blocks of tokens: each takes one of every group that grows
+    return min(room, (free - num_rows) * kv.block_size // 2)
 
 
 def _ahead(rows: RowTable, row: int) -> list[int]:

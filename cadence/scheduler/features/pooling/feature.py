@@ -5,13 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from cadence.core.contract.request import FinishReason
-from cadence.core.contract.step import PooledOutput, StepResult
+from cadence.core.contract.step import FloatArray, PooledOutput, StepResult
+from cadence.core.contract.update import RequestUpdate
+from cadence.core.failure import Failure, FailureCode
 from cadence.core.pooling import POOLING, PoolingSpec
 from cadence.scheduler.feature import Books, HostFeature
 from cadence.scheduler.news import News, news_of
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.request_state import RequestState, Status
 from cadence.scheduler.step_in_flight import StepInFlight
+
+NO_NUMBERS = Failure(FailureCode.BAD_LOGITS, "the model produced NaN or infinite values")
 
 
 class PooledRequests(HostFeature):
@@ -40,5 +44,11 @@ def _take(request: RequestState, row: int, output: PooledOutput, news: News) -> 
     if output.is_last:
         update = news[row] = news_of(request, [])
         values = [part.values_np for part in parts]
-        update.pooled_np = values[0] if len(values) == 1 else np.concatenate(values)
-        update.finish_reason = FinishReason.STOP
+        _end(update, values[0] if len(values) == 1 else np.concatenate(values))
+
+
+def _end(update: RequestUpdate, values_np: FloatArray) -> None:
+    if np.isfinite(values_np).all():
+        update.pooled_np, update.finish_reason = values_np, FinishReason.STOP
+    else:
+        update.finish_reason, update.stop_reason = FinishReason.ERROR, NO_NUMBERS

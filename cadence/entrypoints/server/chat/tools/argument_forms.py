@@ -42,13 +42,13 @@ class JsonArguments:
 
 @dataclass(frozen=True, slots=True)
 class TagArguments:
-    """One parameter behind the other, each between marks. KEY in `open` is its name, KIND its type, IS_STRING whether
+    """One parameter after the other, each between marks. KEY in `open` is its name, KIND its type, IS_STRING whether
     it is written as it is."""
 
     open: str
     values: TextValues
     between: str = ""  # parameters
-    behind: str = ""  # each parameter; KEY in it is its name
+    after: str = ""  # each parameter; KEY in it is its name
     keys: re.Pattern[str] = re.compile(r"[^\s<>\"'=]+")
 
     def arguments(self, function: Function, budget: SchemaBudget) -> Part:
@@ -66,8 +66,8 @@ class TagArguments:
         kind = min(parameter.types) if len(parameter.types) == 1 else "object"
         is_string = "true" if parameter.types == STRING else "false"
         begin = self.open.replace(KIND, kind).replace(IS_STRING, is_string).replace(KEY, parameter.name)
-        value, behind = self.values.value(parameter, budget), const(self.behind.replace(KEY, parameter.name))
-        return sequence([const(begin), value, behind])
+        value, after = self.values.value(parameter, budget), const(self.after.replace(KEY, parameter.name))
+        return sequence([const(begin), value, after])
 
 
 JSON = JsonArguments()

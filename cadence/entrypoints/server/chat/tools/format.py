@@ -20,7 +20,7 @@ class ToolFormat:
     listed: str = "no"  # whether brackets stand around a block's calls: "no", "may" or "must"
     between: str = SPACE  # characters between calls
     noise: tuple[str, ...] = ()  # what may follow a call and means nothing
-    silent: bool = False  # text behind the calls is not for the reader
+    silent: bool = False  # text after the calls is not for the reader
     ends_thinking: bool = True  # a call in unclosed thoughts ends them: the opening is no accident
     random_ids: str = "call_"  # how an id is made where the model gives none: this and hex, or "mistral"
     form: CallForm | None = None  # how calls are written that a request demands; None = `JSON_CALLS`

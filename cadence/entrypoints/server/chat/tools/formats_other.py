@@ -17,7 +17,7 @@ LIST = PythonSyntax()
 CALL = Head("call:", "{", re.compile(r"(?P<name>[\w.:-]+)"))
 INVOKE = Head(f'{MARK}<invoke name="', '">', re.compile(r"(?P<name>[^\"<>]+)"))
 ESCAPED = TagArguments(f"{KEY}:<escape>", TextValues("<escape>"), between=",", keys=re.compile(r"[^:,{}\[\]\s<]+"))
-ELEMENTS = TagArguments(f"{MARK}<{KEY}>", TextValues(MARK), behind=f"</{KEY}>", keys=re.compile(r"[^<>/\s]+"))
+ELEMENTS = TagArguments(f"{MARK}<{KEY}>", TextValues(MARK), after=f"</{KEY}>", keys=re.compile(r"[^<>/\s]+"))
 OLMO_END = "</function_calls>"
 OLMO_FORM = CallForm(f"{NAME}(", ")", "<function_calls>\n", f"\n{OLMO_END}", written=PythonArguments((OLMO_END,)))
 

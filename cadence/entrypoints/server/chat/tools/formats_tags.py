@@ -85,8 +85,8 @@ MINICPM5 = TagSyntax(
 )
 
 
-def tag_arguments(syntax: TagSyntax, open: str, pad: str = "", behind: str = "\n") -> TagArguments:
-    return TagArguments(open, TextValues(syntax.value_end, syntax.implied, syntax.trim, pad), behind=behind)
+def tag_arguments(syntax: TagSyntax, open: str, pad: str = "", after: str = "\n") -> TagArguments:
+    return TagArguments(open, TextValues(syntax.value_end, syntax.implied, syntax.trim, pad), after=after)
 
 
 def invoke_form(syntax: TagSyntax, block: str, inner: str = f'name="{KEY}"') -> CallForm:
@@ -114,15 +114,15 @@ STEP3_FORM = CallForm(
     f'<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="{NAME}">',
     "</steptml:invoke><｜tool_call_end｜>",
     "<｜tool_calls_begin｜>", "<｜tool_calls_end｜>",
-    written=tag_arguments(STEP3, f'<steptml:parameter name="{KEY}">', behind=""),
+    written=tag_arguments(STEP3, f'<steptml:parameter name="{KEY}">', after=""),
 )  # fmt: skip
 K3_FORM = CallForm(
     f'{K3_OPEN}call tool="{NAME}" index="{NUMBER}"{K3_SEP}', f"{K3_CLOSE}call{K3_SEP}", f"{K3_OPEN}tools{K3_SEP}",
     f"{K3_CLOSE}tools{K3_SEP}", between="", is_message=True,
-    written=tag_arguments(KIMI_K3, f'{K3_OPEN}argument key="{KEY}" type="{KIND}"{K3_SEP}', behind=""),
+    written=tag_arguments(KIMI_K3, f'{K3_OPEN}argument key="{KEY}" type="{KIND}"{K3_SEP}', after=""),
 )  # fmt: skip
 MINICPM5_FORM = CallForm(f'<function name="{NAME}">', "</function>",
-                         written=tag_arguments(MINICPM5, f'<param name="{KEY}">', behind=""))  # fmt: skip
+                         written=tag_arguments(MINICPM5, f'<param name="{KEY}">', after=""))  # fmt: skip
 DSML_KEYS = f'name="{KEY}" string="{IS_STRING}"'
 
 FORMATS = (

@@ -94,7 +94,7 @@ class LiteralWriter:
         return with_tables(inner, schema, self._budget)
 
     def _array(self, item: Part, least: int, most: int | None) -> Part:
-        """The items behind the first are each behind a separator."""
+        """Each item after the first follows a separator."""
         if most == 0:
             return const("[]")
         more = sequence([const(self._words.between), item])

@@ -91,7 +91,7 @@ class Machine(Buffer):
                 return
 
     def say(self, text: str) -> None:
-        """Text for the reader. White space before the first call and right behind calls waits for what follows."""
+        """Text for the reader. White space before the first call and right after calls waits for what follows."""
         if self._gap or not self._spoke:
             words = text.lstrip()
             self._gap.add(text[: len(text) - len(words)])
@@ -129,7 +129,7 @@ class Machine(Buffer):
         return True
 
     def open_call(self, opening: str) -> None:
-        """A call is about to be read, behind its `opening`."""
+        """A call is about to be read, after its `opening`."""
         self._written = [opening]
 
     def _flush_gap(self) -> None:

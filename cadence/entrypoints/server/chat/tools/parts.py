@@ -65,7 +65,7 @@ def written_size(value: Any, known: dict[int, int] | None = None) -> int:
 
 def joined(members: Sequence[tuple[Part, bool]], separator: str) -> Part:
     """(member, whether it is required), in their order but the required first. Of many that are all optional each
-    has a separator behind it: so the part grows with their number and not with its square."""
+    has a separator after it: so the part grows with their number and not with its square."""
     first = [part for part, required in members if required]
     others = [part for part, required in members if not required]
     gap = const(separator)

@@ -23,7 +23,7 @@ class ToolStream(Machine):
         self._marks = format.marks
         self._glance = first_characters(format.marks)
         self._in_text = True  # the state is `_outside`
-        self._behind = (*format.close, *format.noise)
+        self._after = (*format.close, *format.noise)
         self._opener = ""  # of the block
         self._held = HeldText()  # the opener and what followed it, until a call begins
         self._fresh = True  # no call has come in this block
@@ -91,9 +91,9 @@ class ToolStream(Machine):
             self._held.clear()
             self._listed = False
             return True
-        if self.could_be(*self._behind):
+        if self.could_be(*self._after):
             return False
-        tag = next((tag for tag in self._behind if self.rest.startswith(tag)), "")
+        tag = next((tag for tag in self._after if self.rest.startswith(tag)), "")
         if tag and not (self._fresh and tag in self._format.close):
             noise = self.skip(len(tag))
             if self._fresh:

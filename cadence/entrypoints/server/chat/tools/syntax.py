@@ -88,7 +88,7 @@ class NamedSyntax:
     """A header with the name (and the id), then the arguments: a JSON object."""
 
     open: str  # before the header
-    until: str  # behind the header; "{" is the object's own
+    until: str  # after the header; "{" is the object's own
     header: re.Pattern[str]  # all of the header: groups `name` and perhaps `id`
     fences: tuple[str, ...] = ()  # may stand between header and object
     empty: tuple[str, ...] = ()  # what follows a header without arguments
@@ -103,14 +103,14 @@ class NamedSyntax:
         header = head.read(place)
         if header is None or isinstance(header, Wait):
             return header
-        return self._arguments(place, _behind(place.rest, head.end(header)), header.groupdict())
+        return self._arguments(place, _after(place.rest, head.end(header)), header.groupdict())
 
     def _arguments(self, place: CallPosition, at: int, groups: dict[str, str]) -> Beginning:
         for fence in self.fences:
             ahead = CallPosition(place.rest[at:], place.final, place.number, place.schemas)
             if ahead.rest and ahead.could_be(fence):
                 return WAIT
-            at = _behind(place.rest, at + len(fence)) if ahead.rest.startswith(fence) else at
+            at = _after(place.rest, at + len(fence)) if ahead.rest.startswith(fence) else at
         ahead = CallPosition(place.rest[at:], place.final, place.number, place.schemas)
         if at < MAX_HEADER and ahead.could_be("{", *self.fences, *self.empty):
             return WAIT
@@ -121,7 +121,7 @@ class NamedSyntax:
         return None
 
 
-def _behind(text: str, at: int) -> int:
+def _after(text: str, at: int) -> int:
     """Where the white space at `at` ends."""
     return len(text) - len(text[at:].lstrip())
 

@@ -22,7 +22,7 @@ class TagSyntax:
     head: Head  # group `name`, perhaps `id`
     parameter: Head  # group `key`; perhaps `string` ("true", "false") or `type`: how the value is written
     value_end: str
-    end: tuple[str, ...]  # behind the last parameter
+    end: tuple[str, ...]  # after the last parameter
     implied: tuple[str, ...] = ()  # ends a value, or a call, that its own tag does not
     value_open: str = ""  # between the key and the value
     trim: str = "newlines"  # what is not part of a value: "newlines" (one at each end), "space" or "nothing"

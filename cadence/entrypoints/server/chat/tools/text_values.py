@@ -58,7 +58,7 @@ _ESCAPES = re.compile(r"\\[dws\W_]")
 
 @dataclass(frozen=True, slots=True)
 class TextValues:
-    """`end` is the mark behind a value. `marks` end one too, so that none has them within."""
+    """`end` is the mark after a value. `marks` end one too, so that none has them within."""
 
     end: str
     marks: tuple[str, ...] = ()

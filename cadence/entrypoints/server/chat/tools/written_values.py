@@ -50,7 +50,7 @@ class KeyedText:
         self._quoted_type = str if quoted else Word
 
     def mapping(self, text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
-        """The entries up to the closing brace, and what is behind it. ValueError when this is none."""
+        """The entries up to the closing brace, and what is after it. ValueError when this is none."""
         if depth > MAX_DEPTH:
             raise ValueError("too deep")
         entries: dict[str, Any] = {}
@@ -119,7 +119,7 @@ MARK = "]<]minimax[>["
 
 
 def minimax_m3(text: str, schemas: Schemas, name: str) -> dict[str, Any]:
-    """<key>value</key> and <key><inner>…</inner></key>, each tag behind the marker."""
+    """<key>value</key> and <key><inner>…</inner></key>, each tag after the marker."""
     types = {key: sorted(schemas.types(name, key)) for key in schemas.properties(name)}
     properties = {
         key: {"type": types[key]} if isinstance(schema, Mapping) and "$ref" in schema else schema

@@ -30,7 +30,7 @@ static const uint32_t lifted[4] __attribute__((aligned(16))) = {0x47000000, 0x47
 #define K_SHR(w) "ushr v" w ".16b, v" w ".16b, 4\n"
 #define K_SHL(to, w, by) "shl v" to ".16b, v" w ".16b, " by "\n"
 #define K_SLI(to, w, by) "sli v" to ".16b, v" w ".16b, " by "\n"
-/* Asks for line n of what is needed AHEAD bytes later. One at a time: several hold up the loads behind them. */
+/* Asks for line n of what is needed AHEAD bytes later. One at a time: several hold up the loads after them. */
 #define K_ASK(n) "prfm pldl1keep, [%[q], %[ahead] + " #n " * 64]\n"
 
 /* 4 bits: part p of all output rows. */
@@ -107,7 +107,7 @@ static const uint32_t lifted[4] __attribute__((aligned(16))) = {0x47000000, 0x47
                      : "memory", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", \
                        "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31")
 
-/* Adds a step to the sums of 16 output rows. small: its integers; minimums lie 8 * GROUP bytes behind scales. Sums of 5
+/* Adds a step to the sums of 16 output rows. small: its integers; minimums lie 8 * GROUP bytes after scales. Sums of 5
  * and 6 bits are FIVES and SIXES times too large, and so is `least`. */
 DOT_TARGET INLINE void k_step(const int bits, const uint8_t *q, const TileStep *x, const uint8_t *small,
                               const SmallScales *scale, const SmallScales *least, float32x4_t *sum) {

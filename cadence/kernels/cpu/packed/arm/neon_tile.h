@@ -46,7 +46,7 @@ INLINE float32x4_t scaled(int32x4_t sum, const TileStep *x, int m) {
 #define DOT2(p, q, a, b, x, lane)                                       \
     "sdot v" p ".4s, v" a ".16b, v" x ".4b[" lane "]\n"                 \
     "sdot v" q ".4s, v" b ".16b, v" x ".4b[" lane "]\n"
-/* A quad of K, with a load behind each row. */
+/* A quad of K, with a load after each row. */
 #define FIRST(lane, a, b, l0, l1, l2, l3)                               \
     DOT2("8", "9", a, b, "16", lane) l0 DOT2("10", "11", a, b, "17", lane) l1 \
     DOT2("12", "13", a, b, "18", lane) l2 DOT2("14", "15", a, b, "19", lane) l3

@@ -1,4 +1,4 @@
-"""Who keeps responses, without processes: hand-overs, and events that are not told twice."""
+"""The manager of responses, without processes: hand-overs, and events that are not told twice."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from cadence.core.contract.response_messages import (
     StoreVerb,
 )
 from cadence.entrypoints.server.http.errors import ApiError
-from cadence.entrypoints.server.responses.desk import MAX_DEATHS, NOBODY, ResponseDesk
 from cadence.entrypoints.server.responses.event_log import MOST_AT_ONCE
 from cadence.entrypoints.server.responses.event_writer import EventWriter
+from cadence.entrypoints.server.responses.manager import MAX_DEATHS, NOBODY, ResponseManager
 
 NAME, TEXT = "resp_1", "Half a word, a word, and then some more of them. "
 JOB = ResponseJob(ResponseOrigin(NAME, 5, 7), b"{}", b"[]", {}, {})
@@ -47,78 +47,78 @@ def call(verb: StoreVerb, **fields: Any) -> StoreCall:
     return StoreCall(verb, "", NAME, **fields)
 
 
-def begun(runners: FakeRunners) -> ResponseDesk:
-    desk = ResponseDesk(runners)
+def begun(runners: FakeRunners) -> ResponseManager:
+    manager = ResponseManager(runners)
     start = {"body": b'{"status":"queued"}', "is_background": True, "keeps_events": True, "job": JOB}
-    assert desk.take(1, call(StoreVerb.BEGIN, **start)).state is ResponseState.RUNNING
-    return desk
+    assert manager.take(1, call(StoreVerb.BEGIN, **start)).state is ResponseState.RUNNING
+    return manager
 
 
-def read(desk: ResponseDesk, start: int) -> StoreReply:
-    return asyncio.run(desk.answer(NOBODY, call(StoreVerb.READ, start=start)))
+def read(manager: ResponseManager, start: int) -> StoreReply:
+    return asyncio.run(manager.answer(NOBODY, call(StoreVerb.READ, start=start)))
 
 
 def test_one_whose_front_is_gone_waits_for_another() -> None:
     runners = FakeRunners()
-    desk = begun(runners)
-    desk.take(1, call(StoreVerb.ADD, events=[b"a", b"b"], token_ids=[3, 4, 5]))
-    desk.gone(1)
+    manager = begun(runners)
+    manager.take(1, call(StoreVerb.ADD, events=[b"a", b"b"], token_ids=[3, 4, 5]))
+    manager.gone(1)
     assert not runners.resumed
     runners.serving = 2
-    desk.hand_over()
-    desk.hand_over()
+    manager.hand_over()
+    manager.hand_over()
     (resumed,) = runners.resumed
     assert resumed.job == JOB and resumed.events == [b"a", b"b"] and resumed.token_ids == [3, 4]
-    desk.take(1, call(StoreVerb.ADD, events=[b"late"]))  # of the one that is gone
-    desk.take(2, call(StoreVerb.ADD, events=[b"c"]))
-    assert read(desk, 1).events == [b"b", b"c"]
-    asyncio.run(desk.answer(2, call(StoreVerb.END, events=[b"d"])))
-    assert desk.take(1, call(StoreVerb.GET)).state is ResponseState.UNKNOWN
+    manager.take(1, call(StoreVerb.ADD, events=[b"late"]))  # of the one that is gone
+    manager.take(2, call(StoreVerb.ADD, events=[b"c"]))
+    assert read(manager, 1).events == [b"b", b"c"]
+    asyncio.run(manager.answer(2, call(StoreVerb.END, events=[b"d"])))
+    assert manager.take(1, call(StoreVerb.GET)).state is ResponseState.UNKNOWN
 
 
 def test_one_that_gets_on_may_lose_many_processes() -> None:
     runners = FakeRunners()
     runners.serving = 1
-    desk = begun(runners)
+    manager = begun(runners)
     for number in range(5 * MAX_DEATHS):
-        desk.take(
+        manager.take(
             1, call(StoreVerb.ADD, token_ids=[3] if number == 0 else [3, 4])
         )  # the last one once more, and another
-        desk.gone(1)
+        manager.gone(1)
     assert len(runners.resumed) == 5 * MAX_DEATHS and len(runners.resumed[-1].token_ids) == 5 * MAX_DEATHS - 1
     for _ in range(MAX_DEATHS):
-        desk.take(1, call(StoreVerb.ADD, token_ids=[3]))  # no further
-        desk.gone(1)
-    stored = desk.take(1, call(StoreVerb.GET)).stored
+        manager.take(1, call(StoreVerb.ADD, token_ids=[3]))  # no further
+        manager.gone(1)
+    stored = manager.take(1, call(StoreVerb.GET)).stored
     assert stored is not None and json.loads(stored.body)["status"] == "failed"
 
 
 def test_one_that_ends_processes_fails() -> None:
     runners = FakeRunners()
     runners.serving = 1
-    desk = begun(runners)
-    desk.take(1, call(StoreVerb.ADD, events=[b"a"]))
+    manager = begun(runners)
+    manager.take(1, call(StoreVerb.ADD, events=[b"a"]))
     for _ in range(MAX_DEATHS):
-        desk.gone(1)
+        manager.gone(1)
     assert len(runners.resumed) == MAX_DEATHS - 1
-    stored = desk.take(1, call(StoreVerb.GET)).stored
+    stored = manager.take(1, call(StoreVerb.GET)).stored
     assert stored is not None
     body = json.loads(stored.body)
     assert body["status"] == "failed" and f"{MAX_DEATHS} API processes ended" in body["error"]["message"]
-    told = read(desk, 0)
+    told = read(manager, 0)
     assert told.is_over and told.events[0] == b"a" and b'"sequence_number":2' in told.events[2]
     assert b"event: response.failed" in told.events[2]
 
 
 def test_a_cancel_finds_who_runs_it() -> None:
     runners = FakeRunners()
-    desk = begun(runners)
+    manager = begun(runners)
 
     async def cancel() -> StoreReply:
-        asking = asyncio.ensure_future(desk.answer(3, call(StoreVerb.CANCEL)))
+        asking = asyncio.ensure_future(manager.answer(3, call(StoreVerb.CANCEL)))
         await asyncio.sleep(0)
         assert runners.cancelled == [(1, NAME)]
-        desk.take(1, call(StoreVerb.END, body=b'{"status":"cancelled"}'))
+        manager.take(1, call(StoreVerb.END, body=b'{"status":"cancelled"}'))
         return await asking
 
     assert asyncio.run(cancel()).body == b'{"status":"cancelled"}'
@@ -126,15 +126,15 @@ def test_a_cancel_finds_who_runs_it() -> None:
 
 def test_a_cancel_while_nobody_runs_it_goes_with_it() -> None:
     runners = FakeRunners()
-    desk = begun(runners)
-    desk.gone(1)
+    manager = begun(runners)
+    manager.gone(1)
 
     async def cancel() -> None:
-        asking = asyncio.ensure_future(desk.answer(3, call(StoreVerb.CANCEL)))
+        asking = asyncio.ensure_future(manager.answer(3, call(StoreVerb.CANCEL)))
         await asyncio.sleep(0)
         runners.serving = 2
-        desk.hand_over()
-        desk.take(2, call(StoreVerb.END))
+        manager.hand_over()
+        manager.take(2, call(StoreVerb.END))
         await asking
 
     asyncio.run(cancel())
@@ -142,12 +142,12 @@ def test_a_cancel_while_nobody_runs_it_goes_with_it() -> None:
 
 
 def test_much_is_read_in_parts() -> None:
-    desk = begun(FakeRunners())
+    manager = begun(FakeRunners())
     events = [b"x" * (MOST_AT_ONCE // 3) for _ in range(10)]
-    desk.take(1, call(StoreVerb.ADD, events=events))
+    manager.take(1, call(StoreVerb.ADD, events=events))
     found: list[bytes] = []
     while len(found) < len(events):
-        part = read(desk, len(found)).events
+        part = read(manager, len(found)).events
         assert 0 < len(part) <= 4
         found += part
     assert found == events

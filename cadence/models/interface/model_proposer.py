@@ -41,7 +41,7 @@ class DraftVocabulary:
         return wide.index_copy_(1, self.target_ids, logits)
 
 
-class Drafter(Protocol):
+class ModelProposer(Protocol):
     """Drafts tokens one after another. Draft number i is made by `forward(..., i)` and `logits(..., i)`.
 
     At position p it computes the token of position p + ahead, and keeps its keys in the slot of p; so a forward over

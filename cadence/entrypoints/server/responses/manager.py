@@ -1,5 +1,5 @@
-"""Who keeps responses, for all processes that answer requests for them: what those that run have said so far, and those
-that are over.
+"""Keeps responses for all processes that answer requests for them: what those that run have said so far, and those that
+are over.
 
 A response in the background whose process is gone is handed to another one, together with what it has said and the
 tokens that this came of. One in the foreground ends with its process and its connection.
@@ -78,7 +78,7 @@ class RunningResponse:
         return ResumedResponse(self.tenant, job, self.log.events, self.token_ids, left_s, self.is_cancelled)
 
 
-class ResponseDesk:
+class ResponseManager:
     def __init__(self, runners: Runners) -> None:
         self._runners = runners
         self._store = ResponseStore()

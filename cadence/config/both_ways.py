@@ -1,0 +1,46 @@
+"""What follows for an engine whose model's tokens see each other both ways: a prompt is computed whole, in one step,
+and what it leaves in the cache is of no use to another."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from cadence.config.args import EngineArgs
+from cadence.config.engine_config import CacheConfig, SchedulerConfig
+from cadence.core.errors import ConfigError
+
+logger = logging.getLogger("cadence.config")
+
+_MEANINGLESS = ("enable_chunked_prefill", "enable_prefix_caching", "long_prefill_token_threshold")
+
+
+def both_ways(
+    args: EngineArgs, scheduler: SchedulerConfig, cache: CacheConfig, max_model_len: int
+) -> tuple[SchedulerConfig, CacheConfig]:
+    """Refuses what cannot be; names what was asked for and has no effect."""
+    if args.pipeline_parallel_size > 1:
+        message = (
+            f"pipeline_parallel_size={args.pipeline_parallel_size}: a model that sees both ways is not cut into stages"
+        )
+        raise ConfigError(message, "pipeline_parallel_size")
+    if idle := [name for name in _MEANINGLESS if getattr(args, name)]:
+        logger.warning("of a model that sees both ways prompts are computed whole: %s has no effect", ", ".join(idle))
+    return _whole_prompts(scheduler, args, max_model_len), replace(cache, enable_prefix_caching=False)
+
+
+def _whole_prompts(scheduler: SchedulerConfig, args: EngineArgs, max_model_len: int) -> SchedulerConfig:
+    """Every prompt that may come fits in one step."""
+    asked = args.max_num_batched_tokens
+    if asked is not None and asked < max_model_len:
+        raise ConfigError(
+            f"max_num_batched_tokens={asked} is below max_model_len={max_model_len}, and the tokens of this model see "
+            "each other both ways: a prompt has to fit in one step",
+            "max_num_batched_tokens",
+        )
+    return replace(
+        scheduler,
+        max_num_batched_tokens=max(scheduler.max_num_batched_tokens, max_model_len),
+        enable_chunked_prefill=False,
+        long_prefill_token_threshold=0,
+    )

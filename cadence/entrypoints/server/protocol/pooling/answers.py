@@ -1,0 +1,50 @@
+"""Values as clients get them: numbers in JSON or float32 in base64, classes, scores."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.server.http.stream import encode_json
+
+FloatArray = npt.NDArray[np.float32]
+
+MAX_VALUES = 2**23  # of one answer: about 170 MB of JSON
+
+
+def check_values(count: int, field: str) -> None:
+    """Before anything is computed."""
+    if count > MAX_VALUES:
+        raise InvalidRequestError(
+            f"{field} asks for {count} values; an answer has at most {MAX_VALUES}: send fewer texts at once", field
+        )
+
+
+def encoded(values_np: FloatArray, encoding_format: str) -> msgspec.Raw:
+    """values [entries] or [tokens, entries] as JSON, which takes less memory than its numbers would."""
+    if encoding_format == "base64":
+        content = np.ascontiguousarray(values_np, dtype="<f4").tobytes()
+        return msgspec.Raw(b'"' + base64.b64encode(content) + b'"')
+    if values_np.ndim == 1:
+        return msgspec.Raw(encode_json(values_np.tolist()))
+    return msgspec.Raw(b"[" + b",".join(encode_json(row_np.tolist()) for row_np in values_np) + b"]")
+
+
+def class_of(probs_np: FloatArray, labels: Sequence[str]) -> dict[str, Any]:
+    """probs [classes]"""
+    best = int(np.argmax(probs_np))
+    label = labels[best] if best < len(labels) else None
+    return {"label": label, "probs": probs_np.tolist(), "num_classes": len(probs_np)}
+
+
+def cosines(first_np: FloatArray, second_np: FloatArray) -> FloatArray:
+    """[n, entries] twice -> [n], one of each pair"""
+    products_np = (first_np * second_np).sum(axis=1)
+    lengths_np = np.linalg.norm(first_np, axis=1) * np.linalg.norm(second_np, axis=1)
+    return np.asarray(products_np / np.maximum(lengths_np, np.float32(1e-12)), dtype=np.float32)

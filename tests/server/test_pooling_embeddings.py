@@ -1,0 +1,182 @@
+"""/v1/embeddings, /pooling and /classify over a fake engine, whose values are known sines of the tokens."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+
+from cadence.config.pooling import PoolingConfig
+from cadence.entrypoints.server.routes.pooling.in_flight import IN_FLIGHT
+from tests.server.fakes_chat import MODEL, openai_client
+from tests.server.helpers import RunningApp
+from tests.server.test_completions import Serve
+
+TEXTS = ["The quick brown fox", "it's used to foxes", "300 tokens"]
+CLASSES = PoolingConfig(
+    generates=False, tasks=("classify", "token_classify"), labels=("bad", "good", "fair"), activation="softmax"
+)
+
+
+@pytest.fixture
+def app(serve: Serve) -> RunningApp:
+    return serve()
+
+
+def post(app: RunningApp, path: str, **body: Any) -> dict[str, Any]:
+    with app.client() as client:
+        reply = client.post(path, json=body)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def sines(ids: list[int], entries: int = 8, normalize: bool = True) -> np.ndarray:
+    values = np.sin(np.outer(ids, np.arange(1, entries + 1))).astype(np.float32).mean(axis=0)
+    return values / np.linalg.norm(values) if normalize else values
+
+
+def test_texts_and_ids_in_both_encodings(app: RunningApp) -> None:
+    """The official client asks for base64 unless told otherwise."""
+    client, tokenizer = openai_client(app), app.llm.tokenizer
+    ids = [tokenizer.encode(text) for text in TEXTS]
+    plain = client.embeddings.create(model=MODEL, input=TEXTS, encoding_format="float")
+    coded = client.embeddings.create(model=MODEL, input=ids)  # type: ignore[arg-type]
+    single = client.embeddings.create(model=MODEL, input=ids[1])
+    assert [one.index for one in plain.data] == [0, 1, 2] and plain.data[0].object == "embedding"
+    for number, row in enumerate(ids):
+        np.testing.assert_allclose(plain.data[number].embedding, sines(row), atol=1e-6)
+        assert np.float32(plain.data[number].embedding).tolist() == np.float32(coded.data[number].embedding).tolist()
+    assert np.float32(single.data[0].embedding).tolist() == np.float32(coded.data[1].embedding).tolist()
+    assert plain.usage.prompt_tokens == plain.usage.total_tokens == sum(map(len, ids))
+    assert plain.object == "list" and plain.model == MODEL
+
+
+def test_base64_is_little_endian_float32(app: RunningApp) -> None:
+    answer = post(app, "/v1/embeddings", input=[10, 11], encoding_format="base64", normalize=False, user="me")
+    values = np.frombuffer(base64.b64decode(answer["data"][0]["embedding"]), dtype="<f4")
+    np.testing.assert_allclose(values, sines([10, 11], normalize=False), atol=1e-6)
+
+
+def test_dimensions_and_cuts(app: RunningApp) -> None:
+    ids = app.llm.tokenizer.encode(TEXTS[0])
+    short = post(app, "/v1/embeddings", input=TEXTS[0], dimensions=4)["data"][0]["embedding"]
+    expected = sines(ids, normalize=False)[:4]
+    np.testing.assert_allclose(short, expected / np.linalg.norm(expected), atol=1e-6)
+    for side, kept in (("left", ids[-3:]), ("right", ids[:3])):
+        cut = post(app, "/v1/embeddings", input=TEXTS[0], truncate_prompt_tokens=3, truncation_side=side)
+        np.testing.assert_allclose(cut["data"][0]["embedding"], sines(kept), atol=1e-6)
+        assert cut["usage"]["prompt_tokens"] == 3
+    whole = post(app, "/v1/embeddings", input="a fox " * 4000, truncate_prompt_tokens=-1)
+    assert whole["usage"]["prompt_tokens"] == 1024  # as many as the model takes
+
+
+def test_a_conversation(app: RunningApp) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    answer = post(app, "/v1/embeddings", messages=messages, model=MODEL)
+    tokens = post(app, "/tokenize", messages=messages, add_generation_prompt=False)["tokens"]
+    np.testing.assert_allclose(answer["data"][0]["embedding"], sines(tokens), atol=1e-6)
+
+
+def test_values_of_every_token(app: RunningApp) -> None:
+    answer = post(app, "/pooling", input=[[10, 11], [12]], task="token_embed", normalize=False)
+    assert [np.shape(one["data"]) for one in answer["data"]] == [(2, 8), (1, 8)]
+    np.testing.assert_allclose(answer["data"][1]["data"][0], sines([12], normalize=False), atol=1e-6)
+    coded = post(app, "/pooling", input=[10, 11], task="token_embed", normalize=False, encoding_format="base64")
+    values = np.frombuffer(base64.b64decode(coded["data"][0]["data"]), dtype="<f4").reshape(2, 8)
+    assert values.tolist() == np.float32(answer["data"][0]["data"]).tolist()
+    assert answer["data"][0]["object"] == "pooling" and answer["id"].startswith("pool-")
+    assert np.shape(post(app, "/pooling", input="a")["data"][0]["data"]) == (8,)  # what the model was made for
+
+
+def test_classes(serve: Serve) -> None:
+    app = serve({"pooling": CLASSES})
+    answer = post(app, "/classify", input=TEXTS)
+    for text, one in zip(TEXTS, answer["data"], strict=True):
+        scores = sines(app.llm.tokenizer.encode(text), 3, normalize=False)
+        expected = np.exp(scores) / np.exp(scores).sum()
+        np.testing.assert_allclose(one["probs"], expected, atol=1e-6)
+        assert one["label"] == CLASSES.labels[int(expected.argmax())] and one["num_classes"] == 3
+    (raw,) = post(app, "/classify", input=[10, 11], use_activation=False)["data"]
+    np.testing.assert_allclose(raw["probs"], sines([10, 11], 3, normalize=False), atol=1e-6)
+    assert np.shape(post(app, "/pooling", input=[1, 2, 3], task="token_classify")["data"][0]["data"]) == (3, 3)
+
+
+def test_many_texts_run_some_at_a_time(serve: Serve) -> None:
+    app = serve({"delay": 0.01})
+    count = 2 * IN_FLIGHT + 7
+    answer = post(app, "/v1/embeddings", input=[[3 + number % 200, 4] for number in range(count)])
+    assert [one["index"] for one in answer["data"]] == list(range(count))
+    np.testing.assert_allclose(answer["data"][-1]["embedding"], sines([3 + (count - 1) % 200, 4]), atol=1e-6)
+    assert 1 < app.llm.most_running <= IN_FLIGHT and not app.llm.aborted
+
+
+def test_a_client_that_leaves_ends_all(serve: Serve) -> None:
+    app = serve({"delay": 60.0})
+    gone = threading.Event()
+
+    def leave() -> None:
+        with app.client(timeout=0.5) as client, pytest.raises(Exception, match="timed out"):
+            client.post("/v1/embeddings", json={"input": ["a", "b", "c"]})
+        gone.set()
+
+    threading.Thread(target=leave).start()
+    assert gone.wait(60)
+    app.settle()
+    ends = time.monotonic() + 60
+    while len(app.llm.aborted) < 3 and time.monotonic() < ends:
+        time.sleep(0.005)
+    assert len(app.llm.aborted) == 3 and app.state.admission.aborted == 1
+
+
+def test_one_bad_text_ends_the_others(serve: Serve) -> None:
+    app = serve({"delay": 60.0})
+    with app.client() as client:
+        reply = client.post("/v1/embeddings", json={"input": [[5], [6], [512]]})
+    assert reply.status_code == 400 and reply.json()["error"]["param"] == "input[2]"
+    assert len(app.llm.aborted) == 2 and app.state.admission.failed == 1
+
+
+def test_a_request_may_take_only_so_long(serve: Serve) -> None:
+    with serve({"delay": 60.0}, request_deadline=0.05).client() as client:
+        reply = client.post("/v1/embeddings", json={"input": ["a", "b"]})
+    assert reply.status_code == 408 and "limit of 0.05 s" in reply.json()["error"]["message"]
+
+
+def test_what_the_model_cannot_do_is_said(serve: Serve) -> None:
+    embeds, classifies = serve(), serve({"pooling": CLASSES})
+    cases = [
+        (embeds, "/classify", {"input": "a"}, "task", "this model cannot classify: it can embed, token_embed"),
+        (embeds, "/pooling", {"input": "a", "task": "token_classify"}, "task", "cannot token_classify"),
+        (embeds, "/pooling", {"input": "a", "task": "dance"}, "task", "task must be one of"),
+        (embeds, "/v1/embeddings", {"input": "a", "dimensions": 5}, "dimensions", "8 entries"),
+        (classifies, "/v1/embeddings", {"input": "a"}, "task", "cannot embed: it can classify"),
+        (classifies, "/rerank", {"query": "a", "documents": ["b"]}, "task", "cannot score"),
+    ]
+    for app, path, body, field, said in cases:
+        with app.client() as client:
+            error = client.post(path, json=body).json()["error"]
+        assert error["param"] == field and said in error["message"] and error["code"] == 400, error
+
+
+def test_counted(app: RunningApp) -> None:
+    post(app, "/v1/embeddings", input=[[5, 6], [7]])
+    with app.client() as client:
+        lines = client.get("/metrics").text.splitlines()
+    values = [line.rpartition(" ") for line in lines if not line.startswith("#")]
+    found = {name.partition("{")[0]: float(value) for name, _, value in values}
+    assert found["cadence:pooling_requests_total"] == 2 and found["cadence:pooling_prompt_tokens_total"] == 3
+    assert found["vllm:prompt_tokens_total"] == 3 and found["vllm:generation_tokens_total"] == 0
+    assert "vllm:pooling_requests_total" not in found
+    assert found["cadence:http_requests_finished_total"] == 1
+
+
+def test_an_error_of_the_official_client(app: RunningApp) -> None:
+    with pytest.raises(openai.BadRequestError, match="at least one character"):
+        openai_client(app).embeddings.create(model=MODEL, input=["a", ""])
+    with pytest.raises(openai.NotFoundError):
+        openai_client(app).embeddings.create(model="another", input="a")
