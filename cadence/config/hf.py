@@ -52,7 +52,9 @@ class HFConfig:
 def load_hf_config(files: ModelFiles, overrides: Mapping[str, Any] = {}) -> HFConfig:
     """`overrides` are the user's `hf_overrides`: they win over the file, object by object, key by key."""
     if files.gguf is not None:
-        return make_hf_config(files.name, files.gguf, gguf.read_config(files.gguf), dict(files.generation), overrides)
+        hf = make_hf_config(files.name, files.gguf, gguf.read_config(files.gguf), dict(files.generation), overrides)
+        pooling = hf.get(gguf.POOLING_FIELD, "")  # its embeddings are of length 1, as llama.cpp gives them
+        return replace(hf, sentence=SentenceModules(pooling=pooling, normalize=True)) if pooling else hf
     path = files.directory / "config.json"
     hf = make_hf_config(files.name, path, _read(path), read_generation(files.directory), overrides)
     return replace(hf, sentence=read_modules(files.directory))

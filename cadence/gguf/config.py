@@ -15,6 +15,8 @@ from cadence.gguf.file import GGUFFile
 
 _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192  # the same in every Llama 3.1, 3.2 and 3.3
 _GEMMA2_27B_LAYERS, _GEMMA3_27B_LAYERS = 46, 62  # these two alone scale queries by hidden_size / heads
+POOLING_FIELD = "gguf_pooling"
+_POOLINGS = {1: "mean", 2: "cls", 3: "last"}
 _GEMMA3_LOCAL_ROPE_BASE = 10_000.0  # files before `rope.freq_base_swa` do not say it
 
 
@@ -76,11 +78,21 @@ def gguf_config(file: GGUFFile) -> dict[str, Any]:
     layers = meta.integer("block_count")
     if not 0 < layers <= MOST_LAYERS:
         raise WeightsError(f"{file.path}: block_count is {layers}; it must lie between 1 and {MOST_LAYERS}")
-    config = _FAMILIES[meta.arch](meta) | _vocabulary(meta)
+    config = _FAMILIES[meta.arch](meta) | _vocabulary(meta) | _pooling(meta)
     shape, hidden = file.tensors["token_embd.weight"].shape, meta.integer("embedding_length")
     if shape[1:] != (hidden,):
         raise WeightsError(f"{file.path}: token_embd.weight is {list(shape)} where embedding_length is {hidden}")
     return config
+
+
+def _pooling(meta: _Metadata) -> dict[str, Any]:
+    """How a model that was made for embeddings makes one: `POOLING_FIELD`, which no config.json has."""
+    kind = meta.integer("pooling_type", 0)
+    if kind == 0:
+        return {}
+    if kind not in _POOLINGS:
+        raise meta.wrong(f"{meta.arch}.pooling_type", "0 to 3 (none, mean, cls, last)", kind)
+    return {POOLING_FIELD: _POOLINGS[kind]}
 
 
 def _vocabulary(meta: _Metadata) -> dict[str, Any]:

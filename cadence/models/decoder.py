@@ -114,9 +114,9 @@ class DecoderLM(MappedModule):
             self.layers[-1].attn.narrows = True
 
     def kv_layers(self) -> list[LayerKV]:
-        """Both ways a window is not one that slides: a prompt keeps all its keys until it is computed, in one step."""
+        """Both ways keys serve one forward alone, and a window is not one that slides."""
         found = [layer.attn.kv for layer in self._own()]
-        return found if self.sees is Sees.CAUSAL else [replace(kv, window=0) for kv in found]
+        return found if self.sees is Sees.CAUSAL else [replace(kv, window=0, passing=True) for kv in found]
 
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         x, residual = self.entry.enter(inputs, ctx)

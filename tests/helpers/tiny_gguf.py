@@ -18,12 +18,13 @@ HIDDEN, INNER, LAYERS, HEADS, KV_HEADS, VOCAB = 256, 256, 2, 4, 2, 320
 SPREAD = 0.1  # of weights, about
 
 
-def make_tiny_gguf(path: Path, kind: str, other: str = "", experts: int = 0) -> Path:
+def make_tiny_gguf(path: Path, kind: str, other: str = "", experts: int = 0, pooling: int = 0) -> Path:
     """The same file every time. other: the kind of values and of what comes down, as files of several kinds have it.
-    experts: of each layer, two of which a token takes; 0 = none."""
+    experts: of each layer, two of which a token takes; 0 = none. pooling: of a model made for embeddings; 0 = none."""
     rng = np.random.default_rng(17)
     writer = GGUFWriter(path, "llama")
     metadata = {"llama.expert_count": experts, "llama.expert_used_count": 2} if experts else {}
+    metadata |= {"llama.pooling_type": pooling} if pooling else {}
     for key, value in (_metadata() | metadata).items():
         add_metadata(writer, key, value)
     matrices: dict[str, tuple[int, ...]] = {"token_embd": (VOCAB, HIDDEN), "output": (VOCAB, HIDDEN)}

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+import numpy as np
+import numpy.typing as npt
+
 from cadence import RequestOutput
 from cadence.core.outputs import BeamSearchOutput, CompletionOutput, PositionLogprobs
 
-TOLERANCE = 1e-5  # of logprobs
+TOLERANCE = 1e-5  # of logprobs, and of entries of embeddings
+Values = npt.NDArray[np.float32]
 
 
 def difference(found: RequestOutput, wanted: RequestOutput) -> str:
@@ -18,7 +22,14 @@ def difference(found: RequestOutput, wanted: RequestOutput) -> str:
     pairs = zip(found.outputs, wanted.outputs, strict=True)
     told = [_of_completions(one, other) for one, other in pairs]
     told.append(_of_logprobs("prompt_logprobs", found.prompt_logprobs, wanted.prompt_logprobs))
+    told.append(_of_values(found.pooled_np, wanted.pooled_np))
     return next(filter(None, told), "")
+
+
+def _of_values(found: Values | None, wanted: Values | None) -> str:
+    if found is None or wanted is None:
+        return "" if found is wanted else "values in place of a text, or the other way round"
+    return "" if np.allclose(found, wanted, rtol=0, atol=TOLERANCE) else f"values {found[:4]} …, not {wanted[:4]} …"
 
 
 def search_difference(found: BeamSearchOutput, wanted: BeamSearchOutput) -> str:

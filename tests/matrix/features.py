@@ -142,10 +142,11 @@ FORCED_CALL = Feature(
 ONE_TOKEN = Feature("one token", "`max_tokens=1`", {"max_tokens": 1})
 LORA = Feature("LoRA", "`enable_lora=True`, and a `lora_request`")
 TWO_LORAS = Feature("two LoRAs in one batch", "`max_loras`, and another `lora_request` beside the first")
+EMBEDDING = Feature("embedding", "`LLM.embed`, `encode`; `/v1/embeddings`")
 REQUEST = (
     *(GREEDY, SEEDED, FILTERS, PENALTIES, BIAS, ALLOWED, BAD_WORDS, MIN_TOKENS, LOGPROBS, LOGPROB_IDS),
     *(PROMPT_LOGPROBS, SEVERAL, BEAM, THINKING, STOP, ON_DEVICE, ON_HOST, ONE_TOKEN, JSON_SCHEMA, REGEX),
-    *(FORCED_CALL, LORA, TWO_LORAS),
+    *(FORCED_CALL, EMBEDDING, LORA, TWO_LORAS),
 )
 ADAPTERS = frozenset({LORA.name, TWO_LORAS.name})  # each is a request with an adapter of its own
 FOR_ADAPTERS: dict[str, Any] = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}  # of engines that run them
@@ -168,6 +169,11 @@ ONE_OR_OTHER: dict[Cell, str] = {
         cell: "a search has no sampling options; it runs beside requests that do"
         for cell in CELLS
         if BEAM.name in cell and set(cell) <= {feature.name for feature in REQUEST} - ADAPTERS
+    },
+    **{
+        cell: "a request is for a text or for an embedding"
+        for cell in CELLS
+        if EMBEDDING.name in cell and set(cell) <= {feature.name for feature in REQUEST} - ADAPTERS
     },
 }
 

@@ -15,9 +15,9 @@ _TEXT = """\
 Everything with everything. The {num_features} features below make {num_cells} pairs; each is a cell of `tests/matrix`,
 which runs the two together on small float32 models and holds them to what the plain engine gives (one forward per plan,
 one plan at a time, all prompts at once, nothing cached; the same type of KV cache): the same tokens, texts, finish and
-stop reasons, and logprobs within 0.00001. It also checks that a feature was truly on: bursts were several forwards
-long, requests were preempted, prefixes were found, graphs were replayed, aborts came in mid-burst, rows of two adapters
-and of none were in one plan. `make test` runs each engine feature alone on two models,
+stop reasons, and logprobs and embeddings within 0.00001. It also checks that a feature was truly on: bursts were
+several forwards long, requests were preempted, prefixes were found, graphs were replayed, aborts came in mid-burst,
+rows of two adapters and of none were in one plan. `make test` runs each engine feature alone on two models,
 and every two of them together in one of {num_many} engines with many features on the first; each pair of request
 features runs on at least three of these engines. `make wide` also runs every two engine features by themselves, on both
 models, and all requests on each engine feature.

@@ -9,11 +9,13 @@ from itertools import combinations
 from typing import Any
 
 from cadence import SamplingParams
+from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind
 from tests.matrix import features
 from tests.matrix.features import (
     ADAPTERS,
     BEAM,
+    EMBEDDING,
     GREEDY,
     MIN_TOKENS,
     ON_HOST,
@@ -30,7 +32,7 @@ _DRAWS = (GREEDY, features.SEEDED, features.SEVERAL, features.STOP, ONE_TOKEN)  
 @dataclass(frozen=True)
 class Request:
     prompt: list[int]
-    params: SamplingParams
+    params: SamplingParams | PoolingParams
     features: frozenset[str]
 
 
@@ -89,8 +91,8 @@ def _split(made: dict[str, Request], beside: dict[str, Request], searches: dict[
 
 
 def twin(request: Request) -> Request:
-    """The same prompt and seed without any feature."""
-    params = SamplingParams(**{"seed": request.params.seed, **_merged(())})
+    """The same prompt and seed without any feature: a text."""
+    params = SamplingParams(**{"seed": getattr(request.params, "seed", 0), **_merged(())})
     return Request(request.prompt, params, frozenset())
 
 
@@ -117,7 +119,8 @@ def _numbered(combined: list[tuple[Feature, ...]], first: int) -> dict[str, Requ
     texts, made = prompts(), {}
     for index, chosen in enumerate(combined, first):
         name = " x ".join(feature.name for feature in chosen)
-        params = SamplingParams(**{"seed": 1000 + index, **_merged(chosen)})
+        sampling = SamplingParams(**{"seed": 1000 + index, **_merged(chosen)})
+        params = PoolingParams() if EMBEDDING in chosen else sampling
         made[name] = Request(texts[index % len(texts)], params, frozenset(feature.name for feature in chosen))
     return made
 

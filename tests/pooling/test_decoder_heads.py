@@ -140,7 +140,7 @@ def test_a_gemma_that_sees_both_ways_embeds(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "config.json").read_text())["sliding_window"] == 16
     with torch.inference_mode():
         wanted = [model(torch.tensor([prompt])).last_hidden_state[0].mean(0) for prompt in PROMPTS]
-    found = values(tmp_path, enable_chunked_prefill=False, enable_prefix_caching=False)
+    found = values(tmp_path)
     close(found, [each / each.norm() for each in wanted])
     with pytest.raises(ConfigError, match="generates no text"):
         values(tmp_path, runner="generate")

@@ -16,11 +16,12 @@ from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.pooling import PoolingConfig
 from cadence.config.reference import ModelFiles
 from cadence.config.resolve_pooling import resolve_pooling, served_as
-from cadence.core.errors import ConfigError, InvalidRequestError, ModelFileError
+from cadence.core.errors import ConfigError, InvalidRequestError, ModelFileError, WeightsError
 from cadence.core.pooling import NONE, SIGMOID, SOFTMAX
 from cadence.core.pooling_params import PoolingParams
 from cadence.entrypoints.llm import LLM
 from tests.helpers.oracle import load_oracle
+from tests.helpers.tiny_gguf import make_tiny_gguf
 from tests.helpers.tiny_models import MAX_LEN, make_tiny
 from tests.helpers.tiny_scorers import add_modules
 
@@ -231,3 +232,19 @@ def test_dense_modules_that_do_not_fit(tmp_path: Path) -> None:
     add_modules(directory, MEAN, ("Dense", {"in_features": 63, "out_features": 8}))
     with pytest.raises(ModelFileError, match="2_Dense: in_features is 63, and vectors before it have 64"):
         LLM(str(directory), max_model_len=MAX_LEN)
+
+
+@pytest.mark.engine
+def test_a_gguf_file_says_how_it_is_pooled(tmp_path: Path) -> None:
+    made, plain = make_tiny_gguf(tmp_path / "mean.gguf", "Q8_0", pooling=1), make_tiny_gguf(tmp_path / "p.gguf", "Q8_0")
+    asked = [{"prompt_token_ids": [5, 9, 200, 31]}]
+    with LLM(str(made), max_model_len=64) as llm:
+        assert not llm.llm_engine.config.pooling.generates
+        found = llm.encode(asked, use_tqdm=False)[0].outputs.data
+    with LLM(str(plain), max_model_len=64) as llm:
+        assert llm.llm_engine.config.pooling.generates
+        hidden = llm.encode(asked, PoolingParams(task="token_embed", normalize=False), use_tqdm=False)[0].outputs.data
+    wanted = hidden.mean(axis=0)
+    np.testing.assert_allclose(found, wanted / np.linalg.norm(wanted), atol=1e-5)
+    with pytest.raises(WeightsError, match="pooling_type must be 0 to 3"):
+        load_hf_config(ModelFiles("t", tmp_path, make_tiny_gguf(tmp_path / "rank.gguf", "Q8_0", pooling=4)))
