@@ -11,6 +11,7 @@ import torch
 from cadence import LLM, SamplingParams
 from cadence.core.kv_spec import plan_layout
 from cadence.kernels.interface.attention_batch import AttentionShape
+from cadence.models import headed
 from cadence.models.decoder import DecoderLM
 from cadence.models.dims import gated_decoder, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView
@@ -18,7 +19,6 @@ from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.rope_config import read_rope
 from cadence.models.layers.rotary import Rotary
 from cadence.models.llama import LLAMA_WEIGHTS
-from cadence.models.loader import plausible
 from tests.e2e.test_promise import requests, run
 from tests.helpers.one_sequence import OneSequence, load
 from tests.helpers.tiny_models import MAX_LEN, WINDOW
@@ -54,7 +54,7 @@ class UnequalForCausalLM(DecoderLM):
 
 @pytest.fixture
 def directory(tiny_model: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(plausible, "model_class", lambda name: UnequalForCausalLM)
+    monkeypatch.setattr(headed, "model_class", lambda name: UnequalForCausalLM)
     source: Path = tiny_model("llama")  # type: ignore[operator]
     config = json.loads((source / "config.json").read_text()) | {"num_hidden_layers": len(SHAPES)}
     (tmp_path / "config.json").write_text(json.dumps(config))
