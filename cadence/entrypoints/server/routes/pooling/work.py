@@ -68,11 +68,20 @@ def checked_work(
     return PooledWork(
         body=body,
         params=params,
-        spec=state.llm.config.pooling.spec(params),
+        spec=_spec(body, params, state),
         name=f"{prefix}{body.request_id}" if body.request_id else request_id(request, prefix),
         model=state.check_model(body.model),
         request=request,
     )
+
+
+def _spec(body: PooledFields, params: PoolingParams, state: ServerState) -> PoolingSpec:
+    """Where the path says what is asked, no field is to blame."""
+    try:
+        return state.llm.config.pooling.spec(params)
+    except InvalidRequestError as error:
+        by_path = error.field == "task" and "task" not in body.model_fields_set
+        raise InvalidRequestError(str(error), "" if by_path else error.field, error.reason) from None
 
 
 async def pooled_values(
