@@ -24,6 +24,8 @@ CLIENTS = (
     Client("LangChain", "langchain", "sdk", "python/langchain_client.py"),
     Client("LiteLLM", "litellm", "litellm", "python/litellm_client.py"),
     Client("LlamaIndex", "llama-index-core", "llamaindex", "python/llamaindex_client.py"),
+    Client("Cohere", "cohere", "cohere", "python/cohere_sdk.py"),
+    Client("Chroma", "chromadb", "chroma", "python/chroma_client.py"),
     Client("Pydantic AI", "pydantic-ai-slim", "sdk", "python/pydantic_ai_client.py"),
     Client("Instructor", "instructor", "instructor", "python/instructor_client.py"),
     Client("OpenAI Agents", "openai-agents", "sdk", "python/openai_agents_client.py"),

@@ -100,7 +100,9 @@ def name_of(entry: dict[str, Any]) -> str:
     return f"{entry['client']} {entry['path']}"
 
 
-WITH_TEXT = [e for e in BODIES if e["path"] not in ("/tokenize", "/detokenize") and not demands_a_call(e["body"])]
+WITH_VALUES = [e for e in BODIES if e["path"].endswith(("/embeddings", "/rerank"))]
+NO_TEXT = ("/tokenize", "/detokenize", *(e["path"] for e in WITH_VALUES))
+WITH_TEXT = [e for e in BODIES if e["path"] not in NO_TEXT and not demands_a_call(e["body"])]
 WITH_TOOLS = [e for e in BODIES if tool_names(e["body"]) and e["body"].get("tool_choice") not in ("none", NO_TOOL)]
 
 
@@ -121,6 +123,12 @@ def test_a_call(app: RunningApp, entry: dict[str, Any]) -> None:
     name = tool_names(body)[0]
     script = "<tool_call>" + json.dumps({"name": name, "arguments": {"city": "Paris"}}) + "</tool_call>"
     assert called(path, ask(app, entry, script), bool(body.get("stream"))) == [name]
+
+
+@pytest.mark.parametrize("entry", WITH_VALUES, ids=name_of)
+def test_values(app: RunningApp, entry: dict[str, Any]) -> None:
+    answer = ask(app, entry, TEXT).json()
+    assert len(answer["results"] if entry["path"].endswith("/rerank") else answer["data"]) == 2
 
 
 def test_every_client_is_among_them() -> None:

@@ -22,7 +22,7 @@ from exchange import (
 from langchain.agents import create_agent
 from langchain_anthropic import ChatAnthropic
 from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI, OpenAI
+from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 from pydantic import BaseModel
 
 weather = tool(get_weather)
@@ -115,6 +115,15 @@ def structured_output() -> None:
         expect(isinstance(answer, Capital), (method, answer))
     answer = anthropic_model(REAL_URL, REAL, max_tokens=120).with_structured_output(Capital).invoke(CAPITAL)
     expect(isinstance(answer, Capital), answer)
+
+
+@check
+def embeddings() -> None:
+    model = OpenAIEmbeddings(
+        base_url=f"{REAL_URL}/v1", api_key="none", model=REAL, check_embedding_ctx_length=False, max_retries=0
+    )  # type: ignore[call-arg]  # texts as they are, not tokens of another model
+    first, second = model.embed_documents(["a dog", "a cat"])
+    expect(model.embed_query("a dog") == first != second, (first[:4], second[:4]))
 
 
 finish()

@@ -106,4 +106,24 @@ def errors() -> None:
         expect("no-such-model" in str(error), error)
 
 
+@check
+def embedding() -> None:
+    texts = ["a dog", "a cat", "a dog"]
+    for provider in ("openai", "hosted_vllm"):
+        answer = litellm.embedding(
+            model=f"{provider}/{REAL}", input=texts, api_base=f"{REAL_URL}/v1", api_key="none", timeout=60
+        )
+        vectors = [one["embedding"] for one in answer.data]
+        expect(len(vectors) == 3 and vectors[0] == vectors[2] != vectors[1], (provider, answer.usage))
+
+
+@check
+def rerank() -> None:
+    documents = ["a car", "a dog", "a house"]
+    answer = litellm.rerank(
+        model=f"hosted_vllm/{REAL}", query="a dog", documents=documents, top_n=2, api_base=REAL_URL, api_key="none"
+    )
+    expect(next(one["index"] for one in answer.results) == 1 and len(answer.results) == 2, answer)
+
+
 finish()

@@ -20,6 +20,7 @@ from exchange import (
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.llms import ChatMessage
 from llama_index.core.tools import FunctionTool
+from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from llama_index.llms.openai_like import OpenAILike
 
 
@@ -62,6 +63,13 @@ async def agent_stream() -> None:
         agent = FunctionAgent(tools=[get_weather], llm=llm, streaming=streaming)
         answer = str(await agent.run(WEATHER))
         expect(answer == WEATHER_ANSWER, answer)
+
+
+@check
+def embeddings() -> None:
+    embedder = OpenAILikeEmbedding(model_name=REAL, api_base=f"{REAL_URL}/v1", api_key="none", max_retries=0)
+    first, second = embedder.get_text_embedding_batch(["a dog", "a cat"])
+    expect(embedder.get_text_embedding("a dog") == first != second, (first[:4], second[:4]))
 
 
 finish()

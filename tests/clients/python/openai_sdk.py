@@ -201,4 +201,20 @@ def demanded_tools() -> None:
     expect(answer.choices[0].finish_reason == "tool_calls", answer)
 
 
+@check
+def embeddings() -> None:
+    texts = ["a dog", "a cat", "a dog"]
+    coded = real.embeddings.create(model=REAL, input=texts)  # in base64, unless told otherwise
+    plain = real.embeddings.create(model=REAL, input=texts, encoding_format="float")
+    first, second, third = (one.embedding for one in coded.data)
+    expect([one.index for one in coded.data] == [0, 1, 2] and first == third != second, coded.usage)
+    expect(max(abs(a - b) for a, b in zip(plain.data[1].embedding, second, strict=True)) < 1e-6)
+    expect(coded.usage.prompt_tokens > 0 and abs(sum(value * value for value in first) - 1) < 1e-4, coded.usage)
+    try:
+        real.embeddings.create(model=REAL, input=["a", ""])
+        raise AssertionError("an empty text was embedded")
+    except openai.BadRequestError as error:
+        expect(error.param == "input[1]", error)
+
+
 finish()
