@@ -50,7 +50,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     (EMBED, {"input": "a", "truncation_side": "top"}, "truncation_side", "pattern"),
     (EMBED, {"messages": [{"role": "user", "content": "a"}], "chat_template": "x"}, "chat_template", "refused"),
     (EMBED, {"messages": []}, "messages", "at least 1"),
-    ("/classify", {"input": ["a"]}, "task", "cannot classify"),
+    ("/classify", {"input": ["a"]}, None, "cannot classify"),
     (RERANK, {"documents": ["b"]}, "query", "required"),
     (RERANK, {"query": "a"}, "documents", "required"),
     (RERANK, {**DOCUMENTS, "query": ""}, "query", "is empty"),

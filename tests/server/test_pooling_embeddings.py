@@ -167,12 +167,12 @@ def test_a_request_may_take_only_so_long(serve: Serve) -> None:
 def test_what_the_model_cannot_do_is_said(serve: Serve) -> None:
     embeds, classifies = serve(), serve({"pooling": CLASSES})
     cases = [
-        (embeds, "/classify", {"input": "a"}, "task", "this model cannot classify: it can embed, token_embed"),
+        (embeds, "/classify", {"input": "a"}, None, "this model cannot classify: it can embed, token_embed"),
         (embeds, "/pooling", {"input": "a", "task": "token_classify"}, "task", "cannot token_classify"),
         (embeds, "/pooling", {"input": "a", "task": "dance"}, "task", "task must be one of"),
         (embeds, "/v1/embeddings", {"input": "a", "dimensions": 5}, "dimensions", "8 entries"),
-        (classifies, "/v1/embeddings", {"input": "a"}, "task", "cannot embed: it can classify"),
-        (classifies, "/rerank", {"query": "a", "documents": ["b"]}, "task", "cannot score"),
+        (classifies, "/v1/embeddings", {"input": "a"}, None, "cannot embed: it can classify"),
+        (classifies, "/rerank", {"query": "a", "documents": ["b"]}, None, "cannot score"),
     ]
     for app, path, body, field, said in cases:
         with app.client() as client:
