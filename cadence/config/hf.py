@@ -10,7 +10,7 @@ from typing import Any
 from cadence import gguf
 from cadence.config.files.fields import check_config, check_generation, check_layers, wrong
 from cadence.config.files.json_file import MOST_CONFIG_BYTES, read_object
-from cadence.config.files.sentence_transformers import NO_MODULES, SentenceModules, read_modules
+from cadence.config.files.sentence_transformers import NO_MODULES, SentenceModules, gguf_modules, read_modules
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import ModelFileError
 from cadence.core.model_heads import MODEL_CLASSES, ModelClass, ModelHead
@@ -52,7 +52,9 @@ class HFConfig:
 def load_hf_config(files: ModelFiles, overrides: Mapping[str, Any] = {}) -> HFConfig:
     """`overrides` are the user's `hf_overrides`: they win over the file, object by object, key by key."""
     if files.gguf is not None:
-        return make_hf_config(files.name, files.gguf, gguf.read_config(files.gguf), dict(files.generation), overrides)
+        raw = gguf.read_config(files.gguf)
+        hf = make_hf_config(files.name, files.gguf, raw, dict(files.generation), overrides)
+        return replace(hf, sentence=gguf_modules(raw["gguf_pooling"]))
     path = files.directory / "config.json"
     hf = make_hf_config(files.name, path, _read(path), read_generation(files.directory), overrides)
     return replace(hf, sentence=read_modules(files.directory))

@@ -71,6 +71,13 @@ class SentenceModules:
 
 
 NO_MODULES = SentenceModules()
+_GGUF_POOLINGS = {1: MEAN, 2: CLS, 3: LAST}
+
+
+def gguf_modules(pooling_type: int) -> SentenceModules:
+    """What the metadata of a GGUF file says in their place: 0 is none, 4 a ranking, of which no head is read."""
+    known = pooling_type in _GGUF_POOLINGS
+    return SentenceModules(pooling=_GGUF_POOLINGS[pooling_type], normalize=True) if known else NO_MODULES
 
 
 def read_modules(directory: Path) -> SentenceModules:
