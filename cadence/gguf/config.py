@@ -310,6 +310,30 @@ def _gpt2(meta: _Metadata) -> dict[str, Any]:
     }
 
 
+def _encoder(meta: _Metadata, architecture: str, model_type: str) -> dict[str, Any]:
+    types = meta.file.tensors.get("token_types.weight")
+    return {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "hidden_size": meta.integer("embedding_length"),
+        "num_hidden_layers": meta.integer("block_count"),
+        "num_attention_heads": meta.integer("attention.head_count"),
+        "intermediate_size": meta.integer("feed_forward_length"),
+        "max_position_embeddings": meta.integer("context_length"),
+        "layer_norm_eps": meta.number("attention.layer_norm_epsilon", 1e-12),
+        "type_vocab_size": 0 if types is None else types.shape[0],
+    }
+
+
+def _bert(meta: _Metadata) -> dict[str, Any]:
+    return _encoder(meta, "BertModel", "bert") | {"hidden_act": "gelu"}
+
+
+def _nomic_bert(meta: _Metadata) -> dict[str, Any]:
+    theta = meta.number("rope.freq_base", 1000.0)
+    return _encoder(meta, "NomicBertModel", "nomic_bert") | {"hidden_act": "silu", "rope_theta": theta}
+
+
 _FAMILIES: dict[str, Callable[[_Metadata], dict[str, Any]]] = {
     "llama": _llama,
     "qwen2": _qwen2,
@@ -320,5 +344,7 @@ _FAMILIES: dict[str, Callable[[_Metadata], dict[str, Any]]] = {
     "gemma3": _gemma3,
     "phi3": _phi3,
     "gpt2": _gpt2,
+    "bert": _bert,
+    "nomic-bert": _nomic_bert,
 }
 _WITH_EXPERTS = ("llama", "qwen3moe")

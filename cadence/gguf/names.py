@@ -104,6 +104,35 @@ _GPT2 = (
     TensorName("blk.{}.ffn_down", "transformer.h.{}.mlp.c_proj", Layout.TRANSPOSED),
 )
 
+_ENCODER = (
+    TensorName("token_embd", "embeddings.word_embeddings"),
+    TensorName("token_types", "embeddings.token_type_embeddings"),
+)
+_BERT = (
+    *_ENCODER,
+    TensorName("position_embd", "embeddings.position_embeddings"),
+    TensorName("token_embd_norm", "embeddings.LayerNorm"),
+    TensorName("blk.{}.attn_q", "encoder.layer.{}.attention.self.query"),
+    TensorName("blk.{}.attn_k", "encoder.layer.{}.attention.self.key"),
+    TensorName("blk.{}.attn_v", "encoder.layer.{}.attention.self.value"),
+    TensorName("blk.{}.attn_output", "encoder.layer.{}.attention.output.dense"),
+    TensorName("blk.{}.attn_output_norm", "encoder.layer.{}.attention.output.LayerNorm"),
+    TensorName("blk.{}.ffn_up", "encoder.layer.{}.intermediate.dense"),
+    TensorName("blk.{}.ffn_down", "encoder.layer.{}.output.dense"),
+    TensorName("blk.{}.layer_output_norm", "encoder.layer.{}.output.LayerNorm"),
+)
+_NOMIC = (
+    *_ENCODER,
+    TensorName("token_embd_norm", "emb_ln"),
+    TensorName("blk.{}.attn_qkv", "encoder.layers.{}.attn.Wqkv"),
+    TensorName("blk.{}.attn_output", "encoder.layers.{}.attn.out_proj"),
+    TensorName("blk.{}.attn_output_norm", "encoder.layers.{}.norm1"),
+    TensorName("blk.{}.ffn_gate", "encoder.layers.{}.mlp.fc12"),
+    TensorName("blk.{}.ffn_up", "encoder.layers.{}.mlp.fc11"),
+    TensorName("blk.{}.ffn_down", "encoder.layers.{}.mlp.fc2"),
+    TensorName("blk.{}.layer_output_norm", "encoder.layers.{}.norm2"),
+)
+
 _LLAMA = (*_TOP, *_NORMS, *_LLAMA_QUERY_KEY, *_VALUE_AND_OUTPUT, *_MLP)
 
 PLACES: dict[str, tuple[TensorName, ...]] = {
@@ -116,6 +145,8 @@ PLACES: dict[str, tuple[TensorName, ...]] = {
     "gemma3": _GEMMA,
     "phi3": _PHI3,
     "gpt2": _GPT2,
+    "bert": _BERT,
+    "nomic-bert": _NOMIC,
 }
 
 # Rotary tables: told in the config (`rope_scaling`) rather than loaded.

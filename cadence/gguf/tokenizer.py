@@ -1,8 +1,10 @@
-"""A tokenizer from the metadata of a GGUF file: byte-level BPE ("gpt2") or SentencePiece BPE ("llama")."""
+"""A tokenizer from the metadata of a GGUF file: byte-level BPE ("gpt2"), SentencePiece BPE ("llama") or pieces of words
+("bert")."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +16,12 @@ from cadence.core.errors import TokenizerError
 from cadence.core.shown import cut as shortened
 from cadence.core.shown import shown
 from cadence.gguf.file import GGUFFile
+from cadence.gguf.word_pieces import word_pieces
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5  # of tokenizer.ggml.token_type
 _PADDING = re.compile(r"\[PAD\d+\]")  # fills the vocabulary up to the rows of the embedding
 _MARK = "▁"  # SentencePiece's space
+_BRACKETS = re.compile(r"\[(CLS|SEP|MASK|UNK|PAD|unused\d+)\]")
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _TAIL = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -131,12 +135,12 @@ class GGUFTokenizer:
 def gguf_tokenizer(file: GGUFFile) -> GGUFTokenizer:
     vocabulary = _Vocabulary(file)
     kind = vocabulary.get("model")
-    if kind not in ("gpt2", "llama"):
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise TokenizerError(
-            f"{file.path}: tokenizer.ggml.model {shown(kind)} is not supported; supported: gpt2, llama"
+            f"{file.path}: tokenizer.ggml.model {shown(kind)} is not supported; supported: {', '.join(_KINDS)}"
         )
     try:
-        backend, add_bos = _byte_level(vocabulary) if kind == "gpt2" else (_sentencepiece(vocabulary), True)
+        backend, add_bos = _KINDS[kind](vocabulary)
     except TokenizerError:
         raise
     except Exception as error:  # tokenizers raises bare Exception
@@ -177,7 +181,21 @@ def _pre_tokenizer(split: Split, prefix_space: bool) -> pre_tokenizers.PreTokeni
     return to_bytes
 
 
-def _sentencepiece(vocabulary: _Vocabulary) -> Backend:
+def _words(vocabulary: _Vocabulary) -> tuple[Backend, bool]:
+    """Older files call the token before a text bos, and the one after it eos."""
+    first = vocabulary.role("cls_token_id")[0] or vocabulary.role("bos_token_id")[0]
+    last = vocabulary.role("seperator_token_id")[0] or vocabulary.role("eos_token_id")[0]
+    unknown = vocabulary.role("unknown_token_id")[0]
+    if not (first and last and unknown):
+        raise TokenizerError(
+            f"{vocabulary.path}: the tokens before and after a text, and the unknown one, are not named"
+        )
+    special = {first, last, unknown, *vocabulary.of_type(_UNKNOWN, _CONTROL, _UNUSED)}
+    special |= {token for token in vocabulary.tokens if _BRACKETS.fullmatch(token)}
+    return word_pieces(vocabulary.tokens, sorted(special), unknown, (first, last)), False
+
+
+def _sentencepiece(vocabulary: _Vocabulary) -> tuple[Backend, bool]:
     """The merge that yields the best-scored token goes first, so scores become ranks of merges."""
     vocab = {token: token_id for token_id, token in enumerate(vocabulary.tokens)}
     merges = vocabulary.merges() if vocabulary.get("merges") else _merges_by_score(vocab, vocabulary)
@@ -190,7 +208,7 @@ def _sentencepiece(vocabulary: _Vocabulary) -> Backend:
     else:
         backend.normalizer, strip = spaces, []
     backend.decoder = decoders.Sequence([back, decoders.ByteFallback(), decoders.Fuse(), *strip])
-    return backend
+    return backend, True
 
 
 def _merges_by_score(vocab: dict[str, int], vocabulary: _Vocabulary) -> list[tuple[str, str]]:
@@ -222,6 +240,7 @@ def _special_tokens(vocabulary: _Vocabulary, add_bos: bool) -> dict[str, Any]:
     bos, bos_id = vocabulary.role("bos_token_id")
     eos, eos_id = vocabulary.role("eos_token_id")
     ends = [vocabulary.role(f"{name}_token_id")[1] for name in ("eos", "eot", "eom")]
+    by_itself = vocabulary.get("model") == "bert"  # the backend frames texts
     return {
         "bos_token": bos,
         "eos_token": eos,
@@ -229,13 +248,20 @@ def _special_tokens(vocabulary: _Vocabulary, add_bos: bool) -> dict[str, Any]:
         "unk_token": vocabulary.role("unknown_token_id")[0],
         "bos_id": bos_id,
         "eos_id": eos_id,
-        "add_bos": bool(vocabulary.get("add_bos_token", add_bos)) and bos_id >= 0,
-        "add_eos": bool(vocabulary.get("add_eos_token", False)) and eos_id >= 0,
+        "add_bos": not by_itself and bool(vocabulary.get("add_bos_token", add_bos)) and bos_id >= 0,
+        "add_eos": not by_itself and bool(vocabulary.get("add_eos_token", False)) and eos_id >= 0,
         "extra": {
             "additional_special_tokens": vocabulary.of_type(_CONTROL),
             "eos_token_ids": [token_id for token_id in dict.fromkeys(ends) if token_id >= 0],
         },
     }
+
+
+_KINDS: dict[str, Callable[[_Vocabulary], tuple[Backend, bool]]] = {
+    "gpt2": _byte_level,
+    "llama": _sentencepiece,
+    "bert": _words,
+}
 
 
 def _templates(file: GGUFFile) -> dict[str, str]:

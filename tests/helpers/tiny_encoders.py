@@ -50,14 +50,15 @@ _FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 FAMILIES = tuple(_FAMILIES)
 
 
-def make_encoder(family: str, directory: Path, head: str = "") -> Path:
-    """Saves a model and its tokenizer into `directory`, which is made where needed, and returns it."""
+def make_encoder(family: str, directory: Path, head: str = "", **changes: int) -> Path:
+    """Saves a model and its tokenizer into `directory`, which is made where needed, and returns it. changes: to its
+    sizes"""
     import transformers
 
     directory.mkdir(parents=True, exist_ok=True)
     name, sizes = _FAMILIES[family]
     labels = {"num_labels": LABELS} if head else {}
-    config = getattr(transformers, f"{name}Config")(**sizes, **labels)
+    config = getattr(transformers, f"{name}Config")(**sizes | labels | changes)
     model = getattr(transformers, name + _HEADS[head])(config).eval()
     _randomise(model)
     model.save_pretrained(directory)
