@@ -23,7 +23,8 @@ def finished(values_np: FloatArray, spec: PoolingSpec) -> FloatArray:
         lengths_np = np.sqrt((values_np * values_np).sum(axis=1, keepdims=True))
         values_np = values_np / np.maximum(lengths_np, _LEAST)
     if spec.activation == SIGMOID:
-        values_np = 1 / (1 + np.exp(-values_np))
+        with np.errstate(over="ignore"):  # of scores far below 0, which become 0
+            values_np = 1 / (1 + np.exp(-values_np))
     if spec.activation == SOFTMAX:
         powers_np = np.exp(values_np - values_np.max(axis=1, keepdims=True))
         values_np = powers_np / powers_np.sum(axis=1, keepdims=True)
