@@ -194,7 +194,7 @@ class LLM:
     ) -> list[ScoringRequestOutput]:
         """How well each text of `data_2` goes with the one of `data_1`, or with the one in its place there."""
         call = PoolingCall(pooling_params, extras.pop("truncate_prompt_tokens", None), use_tqdm, lora_request, extras)
-        scoring = OfflineScoring(self._pooling, self.get_tokenizer, self.chat_prompt)
+        scoring = OfflineScoring(self._pooling, self.get_tokenizer, self.chat_prompt, self._chat_template)
         return scoring.scores(ScoredPairs.of(data_1, data_2), call, read_template(chat_template or ""))
 
     def enqueue(

@@ -54,15 +54,20 @@ class ScoredPairs:
 
 
 class OfflineScoring:
-    def __init__(self, pooling: OfflinePooling, tokenizer: Callable[[], Tokenizer], render: Render) -> None:
+    """template: by which pairs are written where a call names none; "" = as the tokenizer joins two texts"""
+
+    def __init__(
+        self, pooling: OfflinePooling, tokenizer: Callable[[], Tokenizer], render: Render, template: str = ""
+    ) -> None:
         self._pooling = pooling
         self._tokenizer = tokenizer
         self._render = render
+        self._template = template
 
-    def scores(self, pairs: ScoredPairs, call: PoolingCall, chat_template: str | None) -> list[ScoringRequestOutput]:
+    def scores(self, pairs: ScoredPairs, call: PoolingCall, chat_template: str) -> list[ScoringRequestOutput]:
         tasks = self._pooling.config.tasks
         if "score" in tasks:
-            return self._read_together(pairs, call, chat_template)
+            return self._read_together(pairs, call, chat_template or self._template)
         if chat_template:
             raise InvalidRequestError("chat_template: this model reads each text by itself", "chat_template")
         if "embed" in tasks:
@@ -70,12 +75,10 @@ class OfflineScoring:
         can = f"it can {', '.join(tasks)}" if tasks else "it generates text"
         raise InvalidRequestError(f"this model cannot score: {can}", "task")
 
-    def _read_together(
-        self, pairs: ScoredPairs, call: PoolingCall, chat_template: str | None
-    ) -> list[ScoringRequestOutput]:
+    def _read_together(self, pairs: ScoredPairs, call: PoolingCall, template: str) -> list[ScoringRequestOutput]:
         (params, *_) = call.params_for("score", 1)
-        if chat_template:
-            prompts: Sequence[PromptType] = [self._rendered(*pair, chat_template) for pair in _texts(pairs)]
+        if template:
+            prompts: Sequence[PromptType] = [self._rendered(*pair, template) for pair in _texts(pairs)]
         else:
             prompts = list(self._framed(pairs, self._limit(params)))
         outputs = self._pooling.values(prompts, "score", call)

@@ -118,6 +118,7 @@ def test_embed(
         (["embed", "a", "--dimensions", "7"], "entries"),
         (["embed", "a", "--format", "npy"], "--format npy needs --output"),
         (["embed", "--file", "/nowhere"], "--file /nowhere cannot be read"),
+        (["embed", "a", "--output", "/nowhere/a.npy"], "--output /nowhere/a.npy cannot be written"),
         (["bench", "latency", "--input-len", "200", "--output-len", "100"], "is above max_model_len=256"),
         (["generate", "word " * 300], "256"),
         (["generate", "hi", "--block-size", "24"], "block_size=24 is not a power of two"),

@@ -196,6 +196,8 @@ def test_a_model_of_one_label_scores_pairs(tmp_path: Path) -> None:
         pairs = llm.score("the dog", ["12 monkeys", "a fox"], use_tqdm=False)
         rendered = llm.score("the dog", "a fox", chat_template=template, use_tqdm=False)
         (probs,) = (output.outputs.probs for output in llm.classify("the dog", use_tqdm=False))
+    with LLM(str(tmp_path), chat_template=template, **OPTIONS) as llm:
+        assert llm.score("the dog", "a fox", use_tqdm=False)[0].outputs == rendered[0].outputs
     assert rendered[0].prompt_token_ids == encode("query: the dog document: a fox ", add_special_tokens=False)
     for output in (*pairs, *rendered):
         with torch.inference_mode():

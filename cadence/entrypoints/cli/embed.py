@@ -59,6 +59,7 @@ def run(argv: Sequence[str]) -> int:
         truncate_prompt_tokens=flags.truncate_prompt_tokens,
     )
     kind = _format(flags.format, flags.output)
+    _check_output(flags.output)
     options = checked_options(flags, use_tqdm_on_load=sys.stderr.isatty())
     texts = _read_texts(flags.texts, flags.file)
 
@@ -76,6 +77,15 @@ def _format(asked: str | None, output: str) -> str:
     if kind == "npy" and not output:
         raise ConfigError("--format npy needs --output FILE", "format")
     return kind
+
+
+def _check_output(output: str) -> None:
+    """Before a model is loaded. What the file holds already stays until there is something to write."""
+    try:
+        if output:
+            open(output, "ab").close()
+    except OSError as error:
+        raise ConfigError(f"--output {output} cannot be written: {error.strerror}", "output") from None
 
 
 def _is_seen(output: str) -> bool:
