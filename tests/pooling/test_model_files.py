@@ -21,6 +21,7 @@ from cadence.core.pooling import NONE, SIGMOID, SOFTMAX
 from cadence.core.pooling_params import PoolingParams
 from cadence.entrypoints.llm import LLM
 from tests.helpers.oracle import load_oracle
+from tests.helpers.tiny_encoders import make_encoder, states_of
 from tests.helpers.tiny_gguf import make_tiny_gguf
 from tests.helpers.tiny_models import MAX_LEN, make_tiny
 from tests.helpers.tiny_scorers import add_modules
@@ -224,6 +225,21 @@ def test_dense_modules_follow_the_mean(tmp_path: Path) -> None:
         np.testing.assert_allclose(vector, wanted.numpy(), atol=1e-5)
         if prompt == prompts[0]:
             np.testing.assert_allclose(by_token[0].outputs.data, mapped(hidden).numpy(), atol=1e-5)
+
+
+@pytest.mark.engine
+def test_dense_modules_follow_an_encoder(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    directory = make_encoder("bert", tmp_path)
+    size = {"in_features": 48, "out_features": 16, "activation_function": "torch.nn.modules.linear.Identity"}
+    add_modules(directory, ("Pooling", {"pooling_mode_cls_token": True}), ("Dense", size))
+    prompt = [5, 9, 200, 31]
+    with LLM(str(directory), dtype="float32") as llm:
+        found = llm.encode([{"prompt_token_ids": prompt}], use_tqdm=False)[0].outputs.data
+    weights = load_file(directory / "2_Dense" / "model.safetensors")
+    wanted = weights["linear.weight"].numpy() @ states_of(directory)(prompt)[0] + weights["linear.bias"].numpy()
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 @pytest.mark.engine

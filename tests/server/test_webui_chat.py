@@ -249,7 +249,7 @@ class TestRealServer:
         page = Page(chromium)
         page.wait(lambda: page.get("#model").text == "fake", "the model's name")
         rules = page.run("return [...document.styleSheets].map((sheet) => sheet.cssRules.length)")
-        assert len(rules) == 5 and min(rules) > 3 and page.style("body", "display") == "grid"
+        assert len(rules) == 6 and min(rules) > 3 and page.style("body", "display") == "grid"
         assert page.run("return document.querySelector('h1 img').naturalWidth") > 0
         page.say("Hello")
         page.wait(lambda: page.answer() == "Come in.", "the answer")
