@@ -1,4 +1,16 @@
-"""How many drafts each row may have, so that speculation is never slower than none."""
+"""How many drafts each row may have, so that speculation is never slower than none.
+
+Objective: the most tokens a second. docs/draft_policy.md has the transitions, and the reason of every constant.
+
+| state of a plan | drafts of rows |
+|---|---|
+| fixed  | as asked: the policy is not adaptive |
+| base   | none: the time of a forward without drafts is unknown or old, and is measured |
+| choose | those of the greatest expected speed, and one of each row that probes |
+| hold   | as they are: no choice is due |
+
+A row drafts, is idle (its best number is 0), or probes (idle, but for one draft).
+"""
 
 from __future__ import annotations
 
