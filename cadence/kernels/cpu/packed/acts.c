@@ -57,6 +57,19 @@ static void narrow_row(const PackedJob *job, const Acts *a, int64_t row) {
     memcpy(to, from + k, (size_t)(job->k - k) * 2);
 }
 
+/* Whether four rows of floats are laid side by side at once: those of the tile that `row` is in. */
+static int is_whole_tile(const PackedJob *job, int64_t row) {
+    return job->x_dtype == F32 && row / TILE_ROWS * TILE_ROWS + TILE_ROWS <= job->m;
+}
+
+static void widen_tile(const PackedJob *job, const Acts *a, int64_t row) {
+    const float *x = (const float *)job->x + row * job->x_stride;
+    float *to = a->wide + row * a->padded;
+    for (int64_t i = 0; i < job->k; i++)
+        for (int m = 0; m < TILE_ROWS; m++) to[i * TILE_ROWS + m] = x[m * job->x_stride + i];
+    memset(to + job->k * TILE_ROWS, 0, (size_t)((a->padded - job->k) * TILE_ROWS) * 4);
+}
+
 static void prepare_row(const PackedRun *run, int64_t row, int64_t thread) {
     const PackedJob *job = run->job;
     const Acts *a = &run->acts;
@@ -67,7 +80,9 @@ static void prepare_row(const PackedRun *run, int64_t row, int64_t thread) {
         x = to;
     }
     if (run->quantized) run->isa->quantize(x, job->k, a, row);
-    if (a->wide) {
+    if (a->wide && is_whole_tile(job, row)) {
+        if (row % TILE_ROWS == 0) widen_tile(job, a, row);
+    } else if (a->wide) {
         float *to = a->wide + row / TILE_ROWS * a->padded * TILE_ROWS + row % TILE_ROWS;
         for (int64_t i = 0; i < a->padded; i++) to[i * TILE_ROWS] = i < job->k ? x[i] : 0.0f;
     }

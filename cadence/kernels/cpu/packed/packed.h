@@ -27,6 +27,7 @@
 #define K_STEP 32
 #define K_CHUNK 1024     /* elements of K unpacked at once: a group's tile stays in the L1 cache */
 #define K_CHUNK_WIDE 256 /* the same for float tiles */
+#define K_CHUNK_PAIR 128 /* the same for float tiles of two groups */
 #define K_BLOCK 256      /* the longest block of a format */
 #define TILE_ROWS 4      /* rows of x whose scales lie side by side */
 #define PADDED_ROWS 16   /* rows of x that some kernels read together */
@@ -200,6 +201,7 @@ typedef struct {
     const Acts *acts;
     int64_t tile, tiles, at, count;
     float *acc;     /* [tiles][TILE_ROWS][GROUP] */
+    float *second;  /* the same for the second of two groups */
     int64_t stride; /* from row to row of acc: GROUP, or any in a backend that sums in place */
     Ask soon;       /* memory that may be asked for meanwhile */
 } Stretch;
@@ -216,6 +218,10 @@ struct Backend {
     int direct_planes;   /* whether it is faster for kinds of two planes, direct_rows at a time, however many there are */
     void (*widen)(const uint8_t *from, int64_t k, float *to);
     void (*dot_wide)(const float *w, const Stretch *x); /* w [count][16]; adds to x->acc */
+    /* The same bits for two groups at once, into x->acc and x->second: what is loaded of x serves both. NULL = one group
+     * at a time is as good. `next`: floats from w to the second group. */
+    void (*dot_two)(int64_t kind, const Tile *first, const Tile *second, const Stretch *x);
+    void (*dot_wide_two)(const float *w, int64_t next, const Stretch *x);
     /* bf16 times bf16 over all of K, NULL = there is none: a group and, unless `next` is 0, the one that many bytes
      * after it; rows [row, row + count) of x, row a multiple of NARROW_ROWS, count up to that; acc [groups][count,
      * rounded up to NARROW_TILE][16]. Memory may be asked for `soon` meanwhile. */

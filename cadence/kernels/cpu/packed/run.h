@@ -10,6 +10,7 @@ typedef struct {
     Acts acts;
     float *rows; /* [threads][padded]: a row of x on its way to other forms */
     int64_t groups, threads;
+    int64_t block; /* rows of x multiplied by one group after another */
     int quantized, wide, narrow, half; /* forms of x that are needed */
     int few;                           /* bf16 is multiplied by few_narrow */
 } PackedRun;

@@ -261,10 +261,8 @@ INLINE float max1(vf v) {
 
 /* ---- functions ---- */
 
-/* e^x within 2 ulp for x <= 88, exactly 1 at 0 and exactly 0 below -87 (there float32 turns subnormal). */
-INLINE vf exp_bounded(vf x) {
-    vi zero = x < splat(-87.0f);
-    vf bounded = pick(zero, splat(-87.0f), x);
+/* e^x within 2 ulp for -87 <= x <= 88, exactly 1 at 0. */
+INLINE vf exp_within(vf bounded) {
     vf shifted = madd(splat(0x1.8p23f), bounded, splat(1.44269504f)); /* rounds to the nearest integer */
     vi power = (vi)shifted - 0x4b400000;
     vf n = shifted - splat(0x1.8p23f);
@@ -276,7 +274,13 @@ INLINE vf exp_bounded(vf x) {
     poly = madd(splat(1.6666665e-1f), poly, r);
     poly = madd(splat(5.0000001e-1f), poly, r);
     vf value = madd(r, poly * r, r) + splat(1.0f);
-    vf scaled = (vf)((vi)value + (power << 23));
+    return (vf)((vi)value + (power << 23));
+}
+
+/* The same for x <= 88, exactly 0 below -87 (there float32 turns subnormal). */
+INLINE vf exp_bounded(vf x) {
+    vi zero = x < splat(-87.0f);
+    vf scaled = exp_within(pick(zero, splat(-87.0f), x));
     return pick(x != x, x, pick(zero, splat(0.0f), scaled));
 }
 

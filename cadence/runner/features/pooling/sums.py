@@ -15,13 +15,13 @@ _MOST = float(2**44)  # a multiple; 2 ** 18 tokens of these stay within 64 bits
 
 def token_sums(hidden: torch.Tensor, segments: torch.Tensor, count: int) -> torch.Tensor:
     """hidden [T, H], segments [T] int64: of `count` sums, the one each token belongs to -> [count, H + 1] int64"""
-    values = hidden.double()
-    is_lost = ~values.isfinite().all(dim=1, keepdim=True)
-    multiples = (values * _SCALE).nan_to_num_(0.0).round_().clamp_(-_MOST, _MOST).to(torch.int64)
-    addends = torch.cat([multiples, is_lost.to(torch.int64)], dim=1)
-    return torch.zeros((count, addends.shape[1]), dtype=torch.int64, device=hidden.device).index_add_(
-        0, segments, addends
-    )
+    is_lost = ~torch.linalg.vector_norm(hidden, torch.inf, dim=1, keepdim=True).isfinite()
+    kept = hidden.masked_fill(is_lost, 0.0)
+    multiples = kept.double().mul_(_SCALE).round_().clamp_(-_MOST, _MOST).to(torch.int64)
+    sums = torch.zeros((count, hidden.shape[1] + 1), dtype=torch.int64, device=hidden.device)
+    sums[:, :-1].index_add_(0, segments, multiples)
+    sums[:, -1:].index_add_(0, segments, is_lost.to(torch.int64))
+    return sums
 
 
 def means(sums: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:

@@ -15,40 +15,96 @@ TARGET INLINE __m512i begin_sum(const int kind, const int32_t *half_sums, const 
     return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_set1_epi32(excess_of(kind, half_sums, h)));
 }
 
-TARGET INLINE void dot_rows(const int kind, const int rows, const Tile *w, const Stretch *x, int64_t t, float *acc) {
+/* A tile with its quants as unsigned bytes, [steps][8 quads][16 rows][4]. */
+typedef struct {
+    const int8_t *at;
+    int64_t step_bytes;
+    const float *scale, *shift;
+} Unsigned;
+
+/* `rows` rows of x from tile t of the stretch on, up to TILE_ROWS or two tiles; w: [groups]. */
+TARGET INLINE void dot_rows(const int kind, const int rows, const int groups, const Unsigned *w, const Stretch *x,
+                            int64_t t) {
     const Format f = formats[kind];
     const Acts *a = x->acts;
     const int quads = 8 / f.halves;
-    const __m512i top = _mm512_set1_epi8((char)0x80);
-    __m512 sum[TILE_ROWS];
-    EACH(m, rows) sum[m] = _mm512_loadu_ps(acc + m * GROUP);
+    const int64_t next = (a->steps - 1) * TILE_ROWS;
+    float *acc[2] = {x->acc + t * TILE_ROWS * GROUP, x->second + t * TILE_ROWS * GROUP};
+    __m512 sum[2][DIRECT_ROWS];
+    EACH(n, groups) EACH(m, rows) sum[n][m] = _mm512_loadu_ps(acc[n] + m * GROUP);
     for (int64_t s = 0; s < x->count; s++) {
-        int64_t at = (t * a->steps + x->at + s) * TILE_ROWS;
-        const int8_t *row = a->q + t * TILE_ROWS * a->padded + (x->at + s) * K_STEP;
+        const int64_t first = ((x->tile + t) * a->steps + x->at + s) * TILE_ROWS;
+        const int8_t *row = a->q + (x->tile + t) * TILE_ROWS * a->padded + (x->at + s) * K_STEP;
         EACH(h, f.halves) {
-            __m512i part[TILE_ROWS];
-            EACH(m, rows) part[m] = begin_sum(kind, a->half_sums + (at + m) * 2, h);
+            __m512i part[2][DIRECT_ROWS];
+            EACH(m, rows) {
+                part[0][m] = begin_sum(kind, a->half_sums + (first + m / TILE_ROWS * next + m) * 2, h);
+                part[1][m] = part[0][m];
+            }
             EACH(g, quads) {
-                __m512i wv = _mm512_loadu_si512(w->at + s * w->step_bytes + (h * quads + g) * 64);
-                if (f.bits == 8) wv = _mm512_xor_si512(wv, top);
+                __m512i wv[2];
+                EACH(n, groups) wv[n] = _mm512_loadu_si512(w[n].at + s * w[n].step_bytes + (h * quads + g) * 64);
                 EACH(m, rows) {
-                    int32_t four = four_bytes(row + m * a->padded + (h * quads + g) * 4);
-                    part[m] = _mm512_dpbusd_epi32(part[m], wv, _mm512_set1_epi32(four));
+                    const __m512i four = _mm512_set1_epi32(four_bytes(row + m * a->padded + (h * quads + g) * 4));
+                    EACH(n, groups) part[n][m] = _mm512_dpbusd_epi32(part[n][m], wv[n], four);
                 }
             }
-            __m512 scale = _mm512_load_ps(w->scale + (s * f.halves + h) * GROUP);
-            EACH(m, rows) sum[m] = add_scaled(sum[m], part[m], a->scale[at + m], scale);
+            EACH(n, groups) {
+                const __m512 scale = _mm512_load_ps(w[n].scale + (s * f.halves + h) * GROUP);
+                EACH(m, rows)
+                    sum[n][m] = add_scaled(sum[n][m], part[n][m], a->scale[first + m / TILE_ROWS * next + m], scale);
+            }
         }
-        if (f.shift) {
-            __m512 shift = _mm512_load_ps(w->shift + s * GROUP);
-            EACH(m, rows) sum[m] = _mm512_fmadd_ps(shift, _mm512_set1_ps(a->sum[at + m]), sum[m]);
+        if (!f.shift) continue;
+        EACH(n, groups) {
+            const __m512 shift = _mm512_load_ps(w[n].shift + s * GROUP);
+            EACH(m, rows)
+                sum[n][m] = _mm512_fmadd_ps(shift, _mm512_set1_ps(a->sum[first + m / TILE_ROWS * next + m]), sum[n][m]);
         }
     }
-    EACH(m, rows) _mm512_storeu_ps(acc + m * GROUP, sum[m]);
+    EACH(n, groups) EACH(m, rows) _mm512_storeu_ps(acc[n] + m * GROUP, sum[n][m]);
+}
+
+TARGET INLINE void dot_kind(const int kind, const Unsigned *w, const Stretch *x) {
+    int64_t t = 0;
+    for (; t + 2 <= x->tiles; t += 2) dot_rows(kind, 2 * TILE_ROWS, 1, w, x, t);
+    for (; t < x->tiles; t++)
+        switch (tile_rows_of(x->acts, x->tile + t)) {
+            case 1: dot_rows(kind, 1, 1, w, x, t); break;
+            case 2: dot_rows(kind, 2, 1, w, x, t); break;
+            default: dot_rows(kind, TILE_ROWS, 1, w, x, t); break;
+        }
+}
+
+/* Signed bytes become unsigned ones, in `to`, once for all rows. */
+TARGET static Unsigned turned(int64_t kind, const Tile *w, int64_t steps, int8_t *to) {
+    if (formats[kind].bits != 8) return (Unsigned){w->at, w->step_bytes, w->scale, w->shift};
+    const __m512i top = _mm512_set1_epi8((char)0x80);
+    for (int64_t s = 0; s < steps; s++)
+        EACH(g, 8) {
+            const __m512i bytes = _mm512_loadu_si512(w->at + s * w->step_bytes + g * 64);
+            _mm512_store_si512(to + (s * 8 + g) * 64, _mm512_xor_si512(bytes, top));
+        }
+    return (Unsigned){to, K_STEP * GROUP, w->scale, w->shift};
 }
 
 TARGET void packed_vnni_dot(int64_t kind, const Tile *w, const Stretch *x) {
-    FOR_TILES(x, WITH_KIND(kind, dot_rows(KIND, ROWS, w, x, T, ACC)))
+    int8_t bytes[K_CHUNK * GROUP] __attribute__((aligned(64)));
+    const Unsigned own = turned(kind, w, x->count, bytes);
+    WITH_UNPACKED(kind, dot_kind(KIND, &own, x))
+}
+
+/* Rows that fill up a tile are computed on zeros. */
+TARGET INLINE void dot_pair(const int kind, const Unsigned *w, const Stretch *x) {
+    int64_t t = 0;
+    for (; t + 2 <= x->tiles; t += 2) dot_rows(kind, 2 * TILE_ROWS, 2, w, x, t);
+    if (t < x->tiles) dot_rows(kind, TILE_ROWS, 2, w, x, t);
+}
+
+TARGET static void dot_two(int64_t kind, const Tile *first, const Tile *second, const Stretch *x) {
+    int8_t bytes[2][K_CHUNK * GROUP] __attribute__((aligned(64)));
+    const Unsigned w[2] = {turned(kind, first, x->count, bytes[0]), turned(kind, second, x->count, bytes[1])};
+    WITH_UNPACKED(kind, dot_pair(KIND, w, x))
 }
 
 /* All rows there are, straight from the packed bytes. */
@@ -100,7 +156,9 @@ const Backend packed_vnni = {.quantize = packed_avx512_quantize,
                              .direct = packed_vnni_direct,
                              .direct_rows = DIRECT_ROWS,
                              .widen = packed_avx512_widen,
-                             .dot_wide = packed_avx512_dot_wide};
+                             .dot_wide = packed_avx512_dot_wide,
+                             .dot_two = dot_two,
+                             .dot_wide_two = packed_avx512_dot_wide_two};
 
 /* ---- bf16 times bf16 ---- */
 
@@ -141,6 +199,8 @@ const Backend packed_avx512_bf16 = {.quantize = packed_avx512_quantize,
                                     .direct_rows = DIRECT_ROWS,
                                     .widen = packed_avx512_widen,
                                     .dot_wide = packed_avx512_dot_wide,
+                                    .dot_two = dot_two,
+                                    .dot_wide_two = packed_avx512_dot_wide_two,
                                     .dot_narrow = dot_narrow};
 
 #endif

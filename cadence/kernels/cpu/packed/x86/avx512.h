@@ -24,6 +24,7 @@ void packed_avx512_unpack_plane(int64_t kind, int plane, const uint8_t *from, in
 int packed_avx512_direct_planes(int64_t kind, const uint8_t *from, const Acts *a, float *acc);
 void packed_avx512_widen(const uint8_t *from, int64_t k, float *to);
 void packed_avx512_dot_wide(const float *w, const Stretch *x);
+void packed_avx512_dot_wide_two(const float *w, int64_t next, const Stretch *x);
 /* Backend.direct of the kinds of floats. */
 int packed_avx512_direct_floats(int64_t kind, const uint8_t *from, const Acts *a, float *acc);
 

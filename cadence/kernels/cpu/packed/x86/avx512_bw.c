@@ -9,6 +9,15 @@
 
 /* ---- x ---- */
 
+/* Sums of sixteen bytes each, the first in the low half. */
+TARGET INLINE uint64_t half_sums(__m128i first, __m128i second) {
+    const __m256i bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
+    const __m256i fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    const __m128i eights = _mm_hadd_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+    return (uint64_t)_mm_cvtsi128_si64(_mm_hadd_epi32(eights, eights));
+}
+
 TARGET void packed_avx512_quantize(const float *x, int64_t k, const Acts *a, int64_t row) {
     for (int64_t step = 0; step < a->steps; step++) {
         int64_t left = k - step * K_STEP;
@@ -20,14 +29,14 @@ TARGET void packed_avx512_quantize(const float *x, int64_t k, const Acts *a, int
         __m512i top = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(v[0]), size),
                                        _mm512_and_si512(_mm512_castps_si512(v[1]), size));
         float inverse, scale = step_scale((uint32_t)_mm512_reduce_max_epi32(top), &inverse);
-        int32_t sum[2];
+        __m128i half[2];
         EACH(i, 2) {
             __m512 lifted = _mm512_fmadd_ps(v[i], _mm512_set1_ps(inverse), _mm512_set1_ps(LIFT));
-            __m512i n = _mm512_sub_epi32(_mm512_castps_si512(lifted), begin);
-            _mm_storeu_si128((__m128i *)(a->q + row * a->padded + step * K_STEP + i * 16), _mm512_cvtepi32_epi8(n));
-            sum[i] = _mm512_reduce_add_epi32(n);
+            half[i] = _mm512_cvtepi32_epi8(_mm512_sub_epi32(_mm512_castps_si512(lifted), begin));
+            _mm_storeu_si128((__m128i *)(a->q + row * a->padded + step * K_STEP + i * 16), half[i]);
         }
-        store_step(a, row, step, scale, sum[0], sum[1]);
+        const uint64_t sums = half_sums(half[0], half[1]);
+        store_step(a, row, step, scale, (int32_t)sums, (int32_t)(sums >> 32));
     }
 }
 
@@ -230,6 +239,34 @@ TARGET void packed_avx512_dot_wide(const float *w, const Stretch *x) {
     FOR_TILES(&rest, dot_wide_tiles(1, ROWS, w, x, T - x->tile, ACC))
 }
 
+/* The same for two groups, `next` floats apart. */
+TARGET INLINE void dot_wide_pair(const int tiles, const int rows, const float *w, int64_t next, const Stretch *x,
+                                 int64_t t) {
+    const float *from = x->acts->wide + ((x->tile + t) * x->acts->padded + x->at) * TILE_ROWS;
+    const int64_t after = x->acts->padded * TILE_ROWS;
+    float *acc[2] = {x->acc + t * TILE_ROWS * GROUP, x->second + t * TILE_ROWS * GROUP};
+    __m512 sum[2][3 * TILE_ROWS];
+    EACH(g, 2) EACH(m, tiles * rows) sum[g][m] = _mm512_loadu_ps(acc[g] + m * GROUP);
+    for (int64_t k = 0; k < x->count; k++) {
+        const __m512 first = _mm512_loadu_ps(w + k * GROUP), second = _mm512_loadu_ps(w + next + k * GROUP);
+        EACH(i, tiles) EACH(m, rows) {
+            const __m512 xv = _mm512_set1_ps(from[i * after + k * TILE_ROWS + m]);
+            sum[0][i * rows + m] = _mm512_fmadd_ps(first, xv, sum[0][i * rows + m]);
+            sum[1][i * rows + m] = _mm512_fmadd_ps(second, xv, sum[1][i * rows + m]);
+        }
+    }
+    EACH(g, 2) EACH(m, tiles * rows) _mm512_storeu_ps(acc[g] + m * GROUP, sum[g][m]);
+}
+
+TARGET void packed_avx512_dot_wide_two(const float *w, int64_t next, const Stretch *x) {
+    int64_t t = 0;
+    for (; t + 3 <= x->tiles; t += 3) dot_wide_pair(3, TILE_ROWS, w, next, x, t);
+    if (x->tiles - t == 2)
+        dot_wide_pair(2, TILE_ROWS, w, next, x, t);
+    else if (x->tiles - t == 1)
+        dot_wide_pair(1, TILE_ROWS, w, next, x, t);
+}
+
 const Backend packed_avx512 = {.quantize = packed_avx512_quantize,
                                .unpack = packed_avx512_unpack,
                                .dot = dot,
@@ -237,6 +274,7 @@ const Backend packed_avx512 = {.quantize = packed_avx512_quantize,
                                .direct_rows = DIRECT_ROWS,
                                .direct_planes = 1,
                                .widen = packed_avx512_widen,
-                               .dot_wide = packed_avx512_dot_wide};
+                               .dot_wide = packed_avx512_dot_wide,
+                               .dot_wide_two = packed_avx512_dot_wide_two};
 
 #endif

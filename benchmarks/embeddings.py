@@ -1,0 +1,137 @@
+"""Texts per second of an encoder: Cadence and sentence-transformers, each in a process of its own, turn by turn.
+
+    python -m benchmarks.embeddings --model FOLDER [--peer-python PYTHON] [--texts 1000] [--rounds 3] [--out FILE]
+
+Ratios are what counts: a noisy machine disturbs both. sentence-transformers runs by each of its batch sizes, and the
+best of them counts; it may live in another interpreter, which needs nothing of this project's. Prints a JSON line per
+engine and appends them to FILE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+_BOOK = Path(__file__).parent / "texts" / "the_ball_and_the_cross.txt"
+_BATCH_SIZES = (8, 16, 32)
+_FEWEST, _MOST = 3, 150  # words of a text
+_SETTINGS: dict[str, dict[str, str]] = {"cadence": {}, "cadence-int8": {"quantization": "int8"}}
+_PEER = "sentence-transformers"
+
+Embed = Callable[[list[str]], object]
+
+
+def texts(count: int) -> list[str]:
+    """Lengths of questions and paragraphs: most of 10 to 60 words."""
+    words, rng, made = _BOOK.read_text(encoding="utf-8").split(), random.Random(0), []
+    for _ in range(count):
+        length = int(min(_MOST, max(_FEWEST, rng.lognormvariate(3.2, 0.8))))
+        start = rng.randrange(len(words) - length)
+        made.append(" ".join(words[start : start + length]))
+    return made
+
+
+def ways_of(engine: str, model: str, threads: int) -> dict[str, Embed]:
+    """The engine, opened: by name, the ways it embeds texts."""
+    importlib.import_module("torch").set_num_threads(threads)
+    if engine in _SETTINGS:
+        llm = importlib.import_module("cadence").LLM(model, **_SETTINGS[engine])
+        return {"": lambda some: llm.embed(some, use_tqdm=False)}
+    opened = importlib.import_module("sentence_transformers").SentenceTransformer(model, device="cpu")
+
+    def by(batch_size: int) -> Embed:
+        return lambda some: opened.encode(some, batch_size=batch_size, normalize_embeddings=True)
+
+    return {f"batch_size={size}": by(size) for size in _BATCH_SIZES}
+
+
+def serve(engine: str, model: str, threads: int, count: int) -> None:
+    """For each line that comes: the seconds each way took, as a JSON line."""
+    ways, work = ways_of(engine, model, threads), texts(count)
+    for embed in ways.values():
+        embed(work[:64])
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        print(json.dumps({name: _seconds(embed, work) for name, embed in ways.items()}), flush=True)
+
+
+def _seconds(embed: Embed, work: list[str]) -> float:
+    start = time.perf_counter()
+    embed(work)
+    return time.perf_counter() - start
+
+
+class Process:
+    """An engine in its process."""
+
+    def __init__(self, engine: str, python: str, options: Sequence[str]) -> None:
+        self.engine = engine
+        self._best: dict[str, float] = {}
+        command = [python, "-m", "benchmarks.embeddings", "--serve", engine, *options]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._line()  # it is ready
+
+    def turn(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        for way, taken in json.loads(self._line()).items():
+            self._best[way] = min(taken, self._best.get(way, taken))
+
+    def end(self, count: int) -> dict[str, Any]:
+        self._process.communicate()
+        way = min(self._best, key=self._best.__getitem__)
+        return {"engine": self.engine, "way": way, "texts_per_s": round(count / self._best[way], 1)}
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(("ready", "{")):
+                return line
+        raise RuntimeError(f"{self.engine} ended with {self._process.wait()}")
+
+
+def compare(args: argparse.Namespace) -> list[dict[str, Any]]:
+    options = ["--model", args.model, "--texts", str(args.texts), "--threads", str(args.threads)]
+    engines = [Process(engine, sys.executable, options) for engine in _SETTINGS]
+    engines.append(Process(_PEER, args.peer_python, options))
+    for _ in range(args.rounds):
+        for engine in engines:
+            engine.turn()
+    lines = [engine.end(args.texts) for engine in engines]
+    peer = lines[-1]["texts_per_s"]
+    return [{**line, "times_peer": round(line["texts_per_s"] / peer, 2), "texts": args.texts} for line in lines]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a folder with an encoder, as sentence-transformers has it")
+    parser.add_argument("--peer-python", default=sys.executable, help="an interpreter with sentence-transformers")
+    parser.add_argument("--texts", type=int, default=1000)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--serve", help=argparse.SUPPRESS)  # one engine, for the process that compares them
+    args = parser.parse_args()
+    if args.serve:
+        serve(args.serve, args.model, args.threads, args.texts)
+        return
+    machine = importlib.import_module("benchmarks.machine").describe_machine()
+    lines = [{**machine, **line, "model": Path(args.model).name} for line in compare(args)]
+    for line in lines:
+        print(json.dumps(line), flush=True)
+    if args.out:
+        with args.out.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+if __name__ == "__main__":
+    main()
