@@ -79,7 +79,9 @@ def bert_tokenizer() -> Tokenizer:
 def test_values_are_those_of_the_checkpoint(family: str, arch: str, pooling: int, tmp_path: Path) -> None:
     directory = make_encoder(family, tmp_path, hidden_size=96, intermediate_size=160)
     text, expected = "The quickly running  Café, fox!", states_of(directory)
-    with LLM(str(written(directory, arch, "F32", pooling)), max_num_seqs=4, kv_cache_dtype="float32") as llm:
+    with LLM(
+        str(written(directory, arch, "F32", pooling)), dtype="float32", max_num_seqs=4, kv_cache_dtype="float32"
+    ) as llm:
         prompts = [{"prompt_token_ids": prompt} for prompt in _PROMPTS]
         vectors = llm.encode(prompts, PoolingParams(task="embed"), use_tqdm=False)
         (named,) = llm.encode(text, PoolingParams(task="embed"), use_tqdm=False)
@@ -93,7 +95,7 @@ def test_values_are_those_of_the_checkpoint(family: str, arch: str, pooling: int
 def test_blocks_of_few_bits_are_near(tmp_path: Path) -> None:
     directory = make_encoder("bert", tmp_path, hidden_size=96, intermediate_size=160)
     expected = states_of(directory)
-    with LLM(str(written(directory, "bert", "Q8_0", 2)), max_num_seqs=4) as llm:
+    with LLM(str(written(directory, "bert", "Q8_0", 2)), dtype="float32", max_num_seqs=4) as llm:
         for prompt in _PROMPTS:
             asked = [{"prompt_token_ids": prompt}]
             (found,) = llm.encode(asked, PoolingParams(task="embed"), use_tqdm=False)

@@ -254,10 +254,10 @@ def test_dense_modules_that_do_not_fit(tmp_path: Path) -> None:
 def test_a_gguf_file_says_how_it_is_pooled(tmp_path: Path) -> None:
     made, plain = make_tiny_gguf(tmp_path / "mean.gguf", "Q8_0", pooling=1), make_tiny_gguf(tmp_path / "p.gguf", "Q8_0")
     asked = [{"prompt_token_ids": [5, 9, 200, 31]}]
-    with LLM(str(made), max_model_len=64) as llm:
+    with LLM(str(made), max_model_len=64, dtype="float32") as llm:
         assert not llm.llm_engine.config.pooling.generates
         found = llm.encode(asked, use_tqdm=False)[0].outputs.data
-    with LLM(str(plain), max_model_len=64) as llm:
+    with LLM(str(plain), max_model_len=64, dtype="float32") as llm:
         assert llm.llm_engine.config.pooling.generates
         hidden = llm.encode(asked, PoolingParams(task="token_embed", normalize=False), use_tqdm=False)[0].outputs.data
     wanted = hidden.mean(axis=0)

@@ -368,7 +368,7 @@ def test_an_unreachable_server_is_said_so(chromium: Any) -> None:
     assert page.get(".answer .error").text == "The server cannot be reached."
     page.wait(lambda: page.get("#status").text == "The server cannot be reached.", "the status")
     page.wait(lambda: page.style(".tiles", "filter") == "grayscale(1)", "the tiles are greyed")
-    page.wait(lambda: page.style("figure.card", "filter") == "grayscale(1)", "the map is greyed")
+    page.wait(lambda: page.style("#engine figure.card", "filter") == "grayscale(1)", "the map is greyed")
     assert float(page.style(".tiles", "opacity")) < 0.6
     assert "these figures are old" in page.get("#stale-note").text
 

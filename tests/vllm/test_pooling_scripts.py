@@ -29,7 +29,7 @@ PROMPTS = ["the quick brown fox", "12 monkeys"]
 
 def parse_args(model: str, **defaults: object) -> Namespace:
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
-    parser.set_defaults(model=model, runner="pooling", enforce_eager=True, max_model_len=256, **defaults)
+    parser.set_defaults(model=model, runner="pooling", dtype="float32", max_model_len=256, **defaults)
     return parser.parse_args()
 
 
