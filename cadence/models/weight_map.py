@@ -36,6 +36,7 @@ class WeightMap:
     rules: tuple[Rule, ...]
     other_prefixes: tuple[tuple[str, str], ...] = ()  # (usual, other): how else a checkpoint may begin source names
     ignored: tuple[str, ...] = ()  # patterns of tensors that carry nothing we need; ** = anything
+    other_ends: tuple[tuple[str, str], ...] = ()  # (usual, other): how else it may end them
 
     def rules_for(self, parameter: str) -> Iterator[tuple[Rule, list[str]]]:
         """Rules that fill `parameter`, each with the names its tensor may have in a checkpoint, usual first."""
@@ -45,7 +46,16 @@ class WeightMap:
                 others = [
                     other + source[len(usual) :] for usual, other in self.other_prefixes if source.startswith(usual)
                 ]
-                yield rule, [source, *others]
+                yield rule, self._with_other_ends([source, *others])
+
+    def _with_other_ends(self, names: list[str]) -> list[str]:
+        others = [
+            name.removesuffix(usual) + other
+            for usual, other in self.other_ends
+            for name in names
+            if name.endswith(usual)
+        ]
+        return names + others
 
     def is_ignored(self, name: str) -> bool:
         return any(re.fullmatch(_pattern(pattern), name) for pattern in self.ignored)

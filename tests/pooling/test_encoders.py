@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from cadence.core.errors import ConfigError, InvalidRequestError, ModelFileError
 from cadence.core.pooling_params import PoolingParams
@@ -125,3 +126,21 @@ def test_means_of_hidden_states(tmp_path: Path) -> None:
     for prompt, vector, single in zip(PROMPTS, together, alone, strict=True):
         np.testing.assert_allclose(vector, oracle(prompt).mean(axis=0), atol=1e-5)
         np.testing.assert_array_equal(vector, single)
+
+
+def test_norms_of_the_first_checkpoints_have_other_names(tmp_path: Path) -> None:
+    directory = make_encoder("bert", tmp_path)
+    with opened(directory) as llm:
+        expected = values(llm, PROMPTS, TOKENS)
+    path = directory / "model.safetensors"
+    older = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    tensors = load_file(path)
+    named = {}
+    for name, tensor in tensors.items():
+        end = ".".join(name.split(".")[-2:])
+        named[name.removesuffix(end) + older.get(end, end)] = tensor
+    assert set(named) != set(tensors)
+    save_file(named, path, {"format": "pt"})
+    with opened(directory) as llm:
+        for found, wanted in zip(values(llm, PROMPTS, TOKENS), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)

@@ -46,6 +46,7 @@ IGNORED = ("**embeddings.position_ids", "**embeddings.token_type_ids")  # what o
 POOLER = "**pooler.**"  # where it is no part of a head
 FILLS_WORDS = ("cls.**", "lm_head.**")  # the head that a model was trained with
 _PREFIXES = (("", "bert."),)
+_OLDER = ((".LayerNorm.weight", ".LayerNorm.gamma"), (".LayerNorm.bias", ".LayerNorm.beta"))  # of the first checkpoints
 
 _DEFAULTS = {
     "type_vocab_size": 2,
@@ -63,21 +64,21 @@ def text_rules(dense: str, out: str) -> tuple[Rule, ...]:
 
 
 class BertModel(EncoderModel):
-    weights = WeightMap(BERT_RULES, _PREFIXES, (*IGNORED, POOLER, *FILLS_WORDS))
+    weights = WeightMap(BERT_RULES, _PREFIXES, (*IGNORED, POOLER, *FILLS_WORDS), _OLDER)
 
     def __init__(self, hf: ConfigView, build: BuildContext) -> None:
         super().__init__(bert_parts(hf, build))
 
 
 class BertForSequenceClassification(EncoderModel):
-    weights = WeightMap((*BERT_RULES, *text_rules("pooler.dense", "classifier")), _PREFIXES, IGNORED)
+    weights = WeightMap((*BERT_RULES, *text_rules("pooler.dense", "classifier")), _PREFIXES, IGNORED, _OLDER)
 
     def __init__(self, hf: HFConfig, build: BuildContext) -> None:
         super().__init__(bert_parts(hf, build), {CLASSIFY: text_scores(hf, build)})
 
 
 class BertForTokenClassification(EncoderModel):
-    weights = WeightMap((*BERT_RULES, *TOKEN_RULES), _PREFIXES, (*IGNORED, POOLER))
+    weights = WeightMap((*BERT_RULES, *TOKEN_RULES), _PREFIXES, (*IGNORED, POOLER), _OLDER)
 
     def __init__(self, hf: HFConfig, build: BuildContext) -> None:
         super().__init__(bert_parts(hf, build), {CLASSIFY: token_scores(hf, build)})
