@@ -45,6 +45,11 @@ class PoolingConfig:
     default_prompt: str = ""  # the text of one of them, for requests that name none
     similarity: str = "cosine"  # how two embeddings are compared: cosine | dot | euclidean | manhattan
 
+    def check_writes(self) -> None:
+        """Raises InvalidRequestError where the model writes no text."""
+        if not self.generates:
+            raise InvalidRequestError(f"this model writes no text: it can {', '.join(self.tasks)}")
+
     def spec(self, params: PoolingParams) -> PoolingSpec:
         """Parameters without a task have the first."""
         task = params.task or (self.tasks or ("embed",))[0]

@@ -98,6 +98,8 @@ def test_what_it_cannot_do(server: ServerProcess) -> None:
     for path, body in (
         ("/v1/completions", {"prompt": "a"}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}),
+        ("/v1/responses", {"input": "a"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
         ("/generative_scoring", {"query": "a", "items": ["b"], "label_token_ids": [5]}),
     ):
         assert "writes no text" in post(server, path, 400, **body)["error"]["message"]

@@ -134,8 +134,7 @@ class InputProcessor:
         parsed = parse_prompt(prompt)
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(f"sampling_params must be SamplingParams, not {type(params).__name__}")
-        if not self._limits.pooling.generates:
-            raise InvalidRequestError(f"this model writes no text: it can {', '.join(self._limits.pooling.tasks)}")
+        self._limits.pooling.check_writes()
         limits = self._limits
         check_priority(priority)
         checks = (limits.vocab_size, limits.max_logprobs if cap_logprobs else -1, limits.max_model_len)

@@ -64,7 +64,7 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
 def checked_job(body: ChatCompletionBody, request: Request, state: ServerState) -> tuple[str, str, ChatJob]:
     """The name of the answer, the model's, and the job."""
     body.check()
-    model = state.check_model(body.model)
+    model = state.check_writer(body.model)
     name = f"chatcmpl-{body.request_id}" if body.request_id else request_id(request, "chatcmpl-")
     job = make_job(body, state, name, request)
     if job.params.n > state.options.max_completions:

@@ -63,7 +63,7 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
     """The job, what answers it, and its estimated tokens."""
     body = parse_body(MessagesBody, raw, state.ignored.of(request))
     body.check()
-    model = state.check_model(body.model)
+    model = state.check_writer(body.model)
     message_id = f"msg_{secrets.token_hex(12)}"
     generation = body.generation(state.chat.separates_reasoning)
     fields = EndpointFields(body.max_tokens, None, SENT_NAMES, structured=body.structured())

@@ -42,7 +42,7 @@ Store = Annotated[TenantClient, Depends(response_store)]
 @router.post("/v1/responses", openapi_extra=body_schema(ResponsesBody))
 async def create_response(request: Request, state: State, store: Store) -> Response:
     body, raw = await state.bodies.read(request, lambda raw: _read(raw, request, state))
-    model = state.check_model(body.model)
+    model = state.check_writer(body.model)
     earlier = await prior_context(body, store)
     asked = ResponseRequest(body, raw, earlier, request, new_origin())
     size = request.scope[BODY].size + earlier.size

@@ -59,6 +59,11 @@ class ServerState:
             raise model_not_found(name)
         return name
 
+    def check_writer(self, name: str | None) -> str:
+        """As `check_model`, of a request for text: before its messages are written by a template."""
+        self.llm.config.pooling.check_writes()
+        return self.check_model(name)
+
     def data_parallel_rank(self, connection: HTTPConnection) -> int | None:
         return rank_of(connection.headers, self.llm.config.parallel.data_parallel_size)
 
