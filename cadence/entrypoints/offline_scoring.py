@@ -17,6 +17,7 @@ import numpy as np
 from cadence.core.errors import InvalidRequestError
 from cadence.core.pooled_outputs import ScoringOutput, ScoringRequestOutput
 from cadence.core.pooling_params import PoolingParams
+from cadence.core.similarity import cosines
 from cadence.engine.text.prompts import ParsedPrompt, PromptType, parse_prompt, split_prompts
 from cadence.entrypoints.offline_pooling import OfflinePooling, PooledPrompt, PoolingCall
 from cadence.text.chat_template import ChatRequest
@@ -125,11 +126,10 @@ def _encoded(tokenizer: Tokenizer, prompts: list[PromptType]) -> list[list[int]]
 
 
 def _cosine(first: PooledPrompt, second: PooledPrompt) -> ScoringRequestOutput:
-    one_np, other_np = (np.asarray(each.outputs.data, dtype=np.float64) for each in (first, second))
-    lengths = float(np.linalg.norm(one_np) * np.linalg.norm(other_np))
+    one_np, other_np = (np.asarray(each.outputs.data, dtype=np.float32)[None] for each in (first, second))
     return ScoringRequestOutput(
         request_id=f"{first.request_id}_{second.request_id}",
-        outputs=ScoringOutput(float(one_np @ other_np) / max(lengths, 1e-12)),
+        outputs=ScoringOutput(float(cosines(one_np, other_np)[0])),
         prompt_token_ids=[*first.prompt_token_ids, *second.prompt_token_ids],
         num_cached_tokens=first.num_cached_tokens + second.num_cached_tokens,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cadence.text.tokenizer import Tokenizer
 
@@ -25,7 +26,7 @@ class TextFrame:
         return cls._read(tokenizer.backend.encode("a", "a"), 1)
 
     @classmethod
-    def _read(cls, encoding, last: int) -> TextFrame:  # type: ignore[no-untyped-def]
+    def _read(cls, encoding: Any, last: int) -> TextFrame:
         """last: number of the last text"""
         texts, ids = encoding.sequence_ids, encoding.ids
         first, end = texts.index(0), len(texts) - texts[::-1].index(last)

@@ -22,7 +22,7 @@ from cadence.core.contract.response_messages import (
 from cadence.entrypoints.server.http.errors import ApiError
 from cadence.entrypoints.server.responses.event_log import MOST_AT_ONCE
 from cadence.entrypoints.server.responses.event_writer import EventWriter
-from cadence.entrypoints.server.responses.manager import MAX_DEATHS, NOBODY, ResponseManager
+from cadence.entrypoints.server.responses.manager import MAX_DEATHS, NO_FRONT, ResponseManager
 
 NAME, TEXT = "resp_1", "Half a word, a word, and then some more of them. "
 JOB = ResponseJob(ResponseOrigin(NAME, 5, 7), b"{}", b"[]", {}, {})
@@ -30,7 +30,7 @@ JOB = ResponseJob(ResponseOrigin(NAME, 5, 7), b"{}", b"[]", {}, {})
 
 class FakeRunners:
     def __init__(self) -> None:
-        self.serving = NOBODY
+        self.serving = NO_FRONT
         self.resumed: list[ResumedResponse] = []
         self.cancelled: list[tuple[int, str]] = []
 
@@ -38,7 +38,7 @@ class FakeRunners:
         self.cancelled.append((front, response_id))
 
     def resume(self, resumed: ResumedResponse) -> int:
-        if self.serving != NOBODY:
+        if self.serving != NO_FRONT:
             self.resumed.append(resumed)
         return self.serving
 
@@ -55,7 +55,7 @@ def begun(runners: FakeRunners) -> ResponseManager:
 
 
 def read(manager: ResponseManager, start: int) -> StoreReply:
-    return asyncio.run(manager.answer(NOBODY, call(StoreVerb.READ, start=start)))
+    return asyncio.run(manager.answer(NO_FRONT, call(StoreVerb.READ, start=start)))
 
 
 def test_one_whose_front_is_gone_waits_for_another() -> None:

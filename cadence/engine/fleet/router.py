@@ -26,7 +26,7 @@ MOST_KEYS = 512  # blocks of a prompt that are looked up
 REQUEST_COST = 32  # tokens: what an open request costs those beside it
 SLACK = 8  # requests that an engine may have beyond SPREAD times those of the least busy one
 SPREAD = 1.5
-NOBODY: frozenset[int] = frozenset()
+NO_ENGINES: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -45,9 +45,9 @@ class KnownPrefixes:
     def num_known(self, keys: list[bytes]) -> dict[int, int]:
         """By engine: leading blocks of these that it has seen. Engines that have seen none are left out."""
         found: dict[int, int] = {}
-        left: set[int] | frozenset[int] = self._engines.get(keys[0], NOBODY) if keys else NOBODY
+        left: set[int] | frozenset[int] = self._engines.get(keys[0], NO_ENGINES) if keys else NO_ENGINES
         for count, key in enumerate(keys):
-            engines = self._engines.get(key, NOBODY)
+            engines = self._engines.get(key, NO_ENGINES)
             if not left <= engines:
                 found.update(dict.fromkeys(left - engines, count))
                 left = left & engines

@@ -35,7 +35,7 @@ from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.entrypoints.server.acceptor import Acceptor
 from cadence.entrypoints.server.api_child import ApiChild
 from cadence.entrypoints.server.http.tenants import new_salt
-from cadence.entrypoints.server.responses.manager import NOBODY, ResponseManager
+from cadence.entrypoints.server.responses.manager import NO_FRONT, ResponseManager
 from cadence.entrypoints.server.routes.served_adapters import served_at_start
 from cadence.entrypoints.server.shared_adapters import SharedAdapters
 
@@ -187,7 +187,7 @@ class ApiServers:
         """By the process that is dealt the next connection."""
         serving = self._lively()
         if not serving:
-            return NOBODY
+            return NO_FRONT
         number = serving[self._num_dealt % len(serving)]
         self._num_dealt += 1
         self._children[number].send(ToFront(resumed=resumed))

@@ -16,7 +16,7 @@ from cadence.core.contract.response_messages import (
     StoreVerb,
 )
 from cadence.entrypoints.server.http.errors import ApiError, not_found
-from cadence.entrypoints.server.responses.manager import NOBODY, ResponseManager
+from cadence.entrypoints.server.responses.manager import NO_FRONT, ResponseManager
 
 THIS_FRONT = 1  # the only one
 
@@ -46,7 +46,7 @@ class OwnStore:
         self._cancel(response_id)
 
     def resume(self, resumed: ResumedResponse) -> int:
-        return NOBODY
+        return NO_FRONT
 
 
 @dataclass(slots=True)

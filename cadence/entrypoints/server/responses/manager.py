@@ -38,7 +38,7 @@ logger = logging.getLogger("cadence.server")
 MAX_BACKGROUND = 256  # responses of one tenant that run in the background at once
 MAX_DEATHS = 3  # of processes that ran a response, one after another and none further, before it fails
 CANCEL_S = 5.0  # to wait for a cancelled response to be over
-NOBODY = 0  # instead of a front's number
+NO_FRONT = 0  # instead of a front's number
 
 
 class Runners(Protocol):
@@ -47,7 +47,7 @@ class Runners(Protocol):
     def cancel(self, front: int, response_id: str) -> None: ...
 
     def resume(self, resumed: ResumedResponse) -> int:
-        """-> the front that goes on with it; NOBODY where none serves"""
+        """-> the front that goes on with it; NO_FRONT where none serves"""
         ...
 
 
@@ -70,7 +70,7 @@ class RunningResponse:
         """The last token is computed again: it may be the one that ends the response, which an engine that is given it
         would go on from."""
         self.deaths += 1
-        self.front = NOBODY
+        self.front = NO_FRONT
         self.token_ids = self.token_ids[:-1]
 
     def handed_over(self, job: ResponseJob) -> ResumedResponse:
@@ -114,13 +114,13 @@ class ResponseManager:
                 self._close(tenant, response_id)
             elif running.deaths == MAX_DEATHS:
                 reason = f"{MAX_DEATHS} API processes ended one after another while they made this response"
-                self.take(NOBODY, StoreCall(StoreVerb.FAIL, tenant, response_id, reason=reason))
+                self.take(NO_FRONT, StoreCall(StoreVerb.FAIL, tenant, response_id, reason=reason))
         self.hand_over()
 
     def hand_over(self) -> None:
         """Responses that nobody runs go to a front that serves, if there is one."""
         for running in self._running.values():
-            if running.front == NOBODY and running.job is not None:
+            if running.front == NO_FRONT and running.job is not None:
                 running.front = self._runners.resume(running.handed_over(running.job))
 
     def _of(self, call: StoreCall) -> TenantResponses:
@@ -203,9 +203,9 @@ class ResponseManager:
         """In the background, it is over with the reply, or soon after."""
         running = self._running.get((call.tenant, call.response_id))
         if running is None:
-            return self._get(NOBODY, call)
+            return self._get(NO_FRONT, call)
         running.is_cancelled = True
-        if running.front != NOBODY:
+        if running.front != NO_FRONT:
             self._runners.cancel(running.front, call.response_id)
         if running.is_background:
             with contextlib.suppress(TimeoutError):

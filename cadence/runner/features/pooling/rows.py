@@ -19,6 +19,8 @@ from cadence.runner.features.pooling.pairs import PairRows
 from cadence.runner.features.pooling.sums import means, token_sums
 from cadence.sample.prompt_slice import PromptSlice
 
+_NO_TAGS_NP = np.zeros(0, dtype=np.int64)
+
 
 @dataclass(frozen=True, slots=True)
 class PooledRow:
@@ -117,7 +119,7 @@ class PooledRows:
         spec: PoolingSpec | None = request.payloads.get(POOLING)
         if spec is None:
             return
-        tags_np = np.flatnonzero(request.token_ids_np == spec.step_tag)
+        tags_np = np.flatnonzero(request.token_ids_np == spec.step_tag) if spec.pooling == STEP else _NO_TAGS_NP
         self._rows[row] = PooledRow(spec, request.prompt_len, tags_np)
         self._is_active_np[row] = True
 

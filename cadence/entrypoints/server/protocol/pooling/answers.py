@@ -41,10 +41,3 @@ def class_of(probs_np: FloatArray, labels: Sequence[str]) -> dict[str, Any]:
     best = int(np.argmax(probs_np))
     label = labels[best] if best < len(labels) else None
     return {"label": label, "probs": probs_np.tolist(), "num_classes": len(probs_np)}
-
-
-def cosines(first_np: FloatArray, second_np: FloatArray) -> FloatArray:
-    """[n, entries] twice -> [n], one of each pair"""
-    products_np = (first_np * second_np).sum(axis=1)
-    lengths_np = np.linalg.norm(first_np, axis=1) * np.linalg.norm(second_np, axis=1)
-    return np.asarray(products_np / np.maximum(lengths_np, np.float32(1e-12)), dtype=np.float32)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cadence.core.pooling_params import PoolingParams
+from cadence.core.similarity import cosines
 from cadence.entrypoints.server.http.admission import estimate_tokens
-from cadence.entrypoints.server.protocol.pooling.answers import FloatArray, cosines
+from cadence.entrypoints.server.protocol.pooling.answers import FloatArray
 from cadence.entrypoints.server.protocol.pooling.scores import ScoringBody, TextPairs
 from cadence.entrypoints.server.routes.pooling.in_flight import width
 from cadence.entrypoints.server.routes.pooling.prompts import NamedPrompt, add_tokens, pooled_texts

@@ -1,0 +1,16 @@
+"""How alike embeddings are."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float32]
+_LEAST = np.float32(1e-12)  # of the product of two lengths
+
+
+def cosines(first_np: FloatArray, second_np: FloatArray) -> FloatArray:
+    """[n, entries] twice -> [n], one of each pair"""
+    products_np = (first_np * second_np).sum(axis=1)
+    lengths_np = np.linalg.norm(first_np, axis=1) * np.linalg.norm(second_np, axis=1)
+    return np.asarray(products_np / np.maximum(lengths_np, _LEAST), dtype=np.float32)
