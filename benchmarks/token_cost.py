@@ -44,7 +44,7 @@ class QuietServer(ServerProcess):
 
     def __init__(self, root: Path, model: Path, api: int, profile: str = "") -> None:
         self._log = tempfile.NamedTemporaryFile("w+", prefix="cadence-quiet-", suffix=".log")  # noqa: SIM115
-        words = [sys.executable, str(ROOT / "benchmarks" / "quiet_engine.py"), "serve", str(model), "--port", "0"]
+        words = [sys.executable, str(root / "benchmarks" / "quiet_engine.py"), "serve", str(model), "--port", "0"]
         words += ["--max-model-len", "512", "--api-server-count", str(api), "--disable-uvicorn-access-log"]
         given = {**os.environ, "PYTHONPATH": str(root), "PYTHONUNBUFFERED": "1", "QUIET_PROFILE": profile}
         self.process = subprocess.Popen(
