@@ -10,6 +10,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.protocol.pooling.fields import MAX_TOKENS, PooledBody, PooledFields
 from cadence.entrypoints.server.routes.rendered_chat import conversation_tokens
 from cadence.entrypoints.server.routes.state import ServerState
+from cadence.text.chat_template import ChatRequest
 from cadence.text.null_text_service import NullTextService
 from cadence.text.text_frame import TextFrame, longest_first
 from cadence.text.text_jobs import ALL, Kept
@@ -90,6 +91,11 @@ class PooledTexts:
             first_size, second_size = longest_first(first.total, second.total, room)
             first_ids, second_ids = cut.shortened(first_ids, first_size), cut.shortened(second_ids, second_size)
         return NamedPrompt(frame.joined(first_ids, second_ids), where[1], frame.second_from(first_ids))
+
+    async def written_pair(self, chat: ChatRequest, template: str, trusted: bool, where: str) -> NamedPrompt:
+        """Two texts as a template writes them, special tokens included. trusted: it is the server's or the model's"""
+        how = Encoding(False, self._cut.kept(self._cut.limit), where)
+        return NamedPrompt((await self._texts.chat(chat, how, template, trusted=trusted)).ids, where)
 
     async def _encode(self, text: str, special: bool, kept: Kept, where: str) -> TextTokens:
         return await self._texts.loaded().encode(text, Encoding(special, kept, where))
