@@ -97,6 +97,7 @@ def _embedding(hf: HFConfig, options: PoolerOptions, both_ways: bool) -> Pooling
         any_dimension=any_dimension,
         prompts=sentence.prompts,
         default_prompt=dict(sentence.prompts).get(sentence.default_prompt, ""),
+        lower_case=sentence.lower_case,
         similarity=sentence.similarity,
     )
     return replace(config, cut=_cut(config, options.dimensions))

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cadence.config.pooling import TextForm
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.protocol.pooling.fields import MAX_TOKENS, PooledBody, PooledFields
 from cadence.entrypoints.server.routes.rendered_chat import conversation_tokens
@@ -63,18 +64,18 @@ class TokenCut:
 class PooledTexts:
     """Makes tokens of texts, by the model's tokenizer and under the request's cut. Special tokens are never cut."""
 
-    def __init__(self, cut: TokenCut, texts: TextService | NullTextService, prefix: str) -> None:
-        """prefix: goes before every text that stands alone"""
+    def __init__(self, cut: TokenCut, texts: TextService | NullTextService, form: TextForm) -> None:
+        """form: of every text that stands alone"""
         self._cut = cut
         self._texts = texts
-        self._prefix = prefix
+        self._form = form
         self._frames: dict[int, TextFrame] = {}  # by number of texts
 
     async def tokens(self, given: str | list[int], special: bool, where: str) -> list[int]:
         cut = self._cut
         if not isinstance(given, str):
             return given[slice(*cut.kept(cut.limit))]
-        given = self._prefix + given
+        given = self._form.of(given)
         if not cut.limit:
             return (await self._encode(given, special, ALL, where)).ids
         frame = self._frame(1) if special else TextFrame()
@@ -110,7 +111,7 @@ class PooledTexts:
 def pooled_texts(body: PooledFields, state: ServerState, prompt_name: str | None = None) -> PooledTexts:
     """prompt_name: of the model's; None = its default"""
     cut = TokenCut.of(body, state.llm.config.model.max_model_len)
-    return PooledTexts(cut, state.llm.texts, state.llm.config.pooling.prompt(prompt_name))
+    return PooledTexts(cut, state.llm.texts, state.llm.config.pooling.form(prompt_name))
 
 
 async def pooled_prompts(body: PooledBody, inputs: Sequence[str | list[int]], state: ServerState) -> list[NamedPrompt]:
