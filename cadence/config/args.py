@@ -21,7 +21,7 @@ from cadence.config.files.quantization_names import CHECKPOINT_METHODS
 from cadence.config.parallel import BACKENDS, check_nodes, check_sizes
 from cadence.config.peers import peer_table
 from cadence.config.peers.peer_flag import PeerFlag, Support
-from cadence.config.pooler_options import CONVERTS, RUNNERS, TASKS, PoolerOptions, as_object, asked_runner
+from cadence.config.pooling.pooler_options import CONVERTS, RUNNERS, TASKS, PoolerOptions, as_object, asked_runner
 from cadence.config.speculative_options import SpeculativeOptions, without_hints
 from cadence.config.structured_options import read_structured, structured_notices
 from cadence.core.errors import ConfigError

@@ -19,11 +19,6 @@ def both_ways(
     args: EngineArgs, scheduler: SchedulerConfig, cache: CacheConfig, max_model_len: int
 ) -> tuple[SchedulerConfig, CacheConfig]:
     """Refuses what cannot be; names what was asked for and has no effect."""
-    if args.pipeline_parallel_size > 1:
-        message = (
-            f"pipeline_parallel_size={args.pipeline_parallel_size}: a model that sees both ways is not cut into stages"
-        )
-        raise ConfigError(message, "pipeline_parallel_size")
     if idle := [name for name in _MEANINGLESS if getattr(args, name)]:
         logger.warning("of a model that sees both ways prompts are computed whole: %s has no effect", ", ".join(idle))
     return _whole_prompts(scheduler, args, max_model_len), replace(cache, enable_prefix_caching=False)

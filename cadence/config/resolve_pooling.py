@@ -19,8 +19,8 @@ from cadence.config.args import EngineArgs
 from cadence.config.files.fields import wrong
 from cadence.config.head_shape import ONE_EACH, TWO_WAY, embedding_size, made_from, read_labels
 from cadence.config.hf import HFConfig
-from cadence.config.pooler_options import AskedRunner, PoolerOptions, asked_runner
-from cadence.config.pooling import PoolingConfig
+from cadence.config.pooling.pooler_options import AskedRunner, PoolerOptions, asked_runner
+from cadence.config.pooling.pooling_config import PoolingConfig
 from cadence.core.errors import ConfigError
 from cadence.core.model_heads import ModelHead
 from cadence.core.pooling import ALL, CLS, LAST, MEAN, NO_TAG, NONE, SIGMOID, SOFTMAX, STEP
@@ -97,6 +97,7 @@ def _embedding(hf: HFConfig, options: PoolerOptions, both_ways: bool) -> Pooling
         any_dimension=any_dimension,
         prompts=sentence.prompts,
         default_prompt=dict(sentence.prompts).get(sentence.default_prompt, ""),
+        lower_case=sentence.lower_case,
         similarity=sentence.similarity,
     )
     return replace(config, cut=_cut(config, options.dimensions))

@@ -68,6 +68,10 @@ class BusyError(CadenceError):
     """There is more work of this kind than may wait. The same request may succeed a little later."""
 
 
+class AbortedError(CadenceError):
+    """The request was ended by another than its reader: by the engine's owner, or because the engine goes down."""
+
+
 class EngineDeadError(CadenceError):
     """The engine stopped and can serve nothing more."""
 

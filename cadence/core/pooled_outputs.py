@@ -7,7 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
-from cadence.core.errors import AdapterError, BusyError, CadenceError, EngineDeadError
+from cadence.core.errors import AbortedError, AdapterError, BusyError, CadenceError, EngineDeadError
 from cadence.core.failure import FailureCode
 from cadence.core.outputs import RequestOutput
 
@@ -105,7 +105,7 @@ def pooled(output: RequestOutput) -> PoolingRequestOutput[PoolingOutput]:
 def _failed(output: RequestOutput) -> CadenceError:
     end = output.outputs[0]
     if end.finish_reason == "abort":
-        return CadenceError(f"request {output.request_id} was aborted")
+        return AbortedError(f"request {output.request_id} was aborted")
     why = str(end.stop_reason)
     if end.failure is FailureCode.BAD_ADAPTER:
         return AdapterError(why)

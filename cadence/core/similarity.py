@@ -14,3 +14,10 @@ def cosines(first_np: FloatArray, second_np: FloatArray) -> FloatArray:
     products_np = (first_np * second_np).sum(axis=1)
     lengths_np = np.linalg.norm(first_np, axis=1) * np.linalg.norm(second_np, axis=1)
     return np.asarray(products_np / np.maximum(lengths_np, _LEAST), dtype=np.float32)
+
+
+def all_cosines(vectors_np: FloatArray) -> FloatArray:
+    """[n, entries] -> [n, n], of each with each"""
+    lengths_np = np.linalg.norm(vectors_np, axis=1)
+    limits_np = np.maximum(np.outer(lengths_np, lengths_np), _LEAST)
+    return np.asarray(vectors_np @ vectors_np.T / limits_np, dtype=np.float32)

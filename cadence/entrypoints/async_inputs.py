@@ -11,7 +11,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.text.input_processor import InputProcessor, ProcessedInput, spelling_size, weight_of
-from cadence.engine.text.prompts import ParsedPrompt, PromptType, begun, parse_prompt
+from cadence.engine.text.prompts import ParsedPrompt, PromptType, formed, parse_prompt
 from cadence.text.cut_texts import room_in
 from cadence.text.loop_share import LoopTurns
 from cadence.text.null_text_service import NullTextService
@@ -54,7 +54,7 @@ class AsyncInputs:
     ) -> ProcessedInput:
         """options: the further parameters of `InputProcessor.process_pooling`"""
         await self._turns.enter()
-        prompt = begun(prompt, self._inputs.default_prompt)
+        prompt = formed(prompt, self._inputs.text_form)
         tokens = await self._cut(parse_prompt(prompt), self._inputs.kept_tokens(params))
         return self._inputs.process_pooling(request_id, tokens, params, **options)
 

@@ -11,7 +11,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.pooled_outputs import PoolingOutput, PoolingRequestOutput, pooled
 from cadence.core.pooling_params import PoolingParams
 from cadence.engine.llm_engine import LLMEngine
-from cadence.engine.text.prompts import ParsedPrompt, PromptType, begun, parse_prompt, pinned, split_prompts, tokenised
+from cadence.engine.text.prompts import ParsedPrompt, PromptType, formed, parse_prompt, pinned, split_prompts, tokenised
 from cadence.engine.text.unused import check_keywords
 from cadence.entrypoints.offline_requests import OfflineRequests, one_each
 
@@ -66,8 +66,8 @@ class OfflinePooling:
         extras = dict(call.extras)
         options = extras.pop("tokenization_kwargs", None) or {}
         rank, priority = extras.pop("data_parallel_rank", None), extras.pop("priority", None)
-        prefix = self.config.prompt(extras.pop("prompt_name", None))
-        many = [begun(pinned(prompt, rank), prefix) for prompt in split_prompts(prompts)]
+        form = self.config.form(extras.pop("prompt_name", None))
+        many = [formed(pinned(prompt, rank), form) for prompt in split_prompts(prompts)]
         check_keywords("LLM", extras)
         if priority is not None and len(priority) != len(many):
             raise InvalidRequestError(f"{len(priority)} priorities for {len(many)} prompts", "priority")

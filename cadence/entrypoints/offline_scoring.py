@@ -22,6 +22,7 @@ from cadence.engine.text.prompts import ParsedPrompt, PromptType, parse_prompt, 
 from cadence.entrypoints.offline_pooling import OfflinePooling, PooledPrompt, PoolingCall
 from cadence.text.chat_template import ChatRequest
 from cadence.text.cut_texts import room_in
+from cadence.text.pair_template import pair_chat, pair_template
 from cadence.text.text_frame import TextFrame, longest_first
 from cadence.text.tokenizer import Tokenizer
 
@@ -55,7 +56,8 @@ class ScoredPairs:
 
 
 class OfflineScoring:
-    """template: by which pairs are written where a call names none; "" = as the tokenizer joins two texts"""
+    """template: by which pairs are written where a call names none; "" = by the model's own where that is one for
+    pairs, else as the tokenizer joins two texts"""
 
     def __init__(
         self, pooling: OfflinePooling, tokenizer: Callable[[], Tokenizer], render: Render, template: str = ""
@@ -68,7 +70,8 @@ class OfflineScoring:
     def scores(self, pairs: ScoredPairs, call: PoolingCall, chat_template: str) -> list[ScoringRequestOutput]:
         tasks = self._pooling.config.tasks
         if "score" in tasks:
-            return self._read_together(pairs, call, chat_template or self._template)
+            template = pair_template(self._tokenizer(), chat_template or self._template)
+            return self._read_together(pairs, call, template)
         if chat_template:
             raise InvalidRequestError("chat_template: this model reads each text by itself", "chat_template")
         if "embed" in tasks:
@@ -79,15 +82,11 @@ class OfflineScoring:
     def _read_together(self, pairs: ScoredPairs, call: PoolingCall, template: str) -> list[ScoringRequestOutput]:
         (params, *_) = call.params_for("score", 1)
         if template:
-            prompts: Sequence[PromptType] = [self._rendered(*pair, template) for pair in _texts(pairs)]
+            prompts: Sequence[PromptType] = [self._render(pair_chat(*pair), template) for pair in _texts(pairs)]
         else:
             prompts = list(self._framed(pairs, self._limit(params)))
         outputs = self._pooling.values(prompts, "score", call)
         return [ScoringRequestOutput.from_base(output) for output in outputs]
-
-    def _rendered(self, query: str, document: str, template: str) -> PromptType:
-        messages = [{"role": "query", "content": query}, {"role": "document", "content": document}]
-        return self._render(ChatRequest(messages, add_generation_prompt=False), template)
 
     def _framed(self, pairs: ScoredPairs, limit: int) -> Iterator[ParsedPrompt]:
         """As the model's tokenizer joins two texts. limit: tokens of a pair; 0 = as many as there are"""

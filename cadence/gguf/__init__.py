@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cadence.gguf.config import FIRST_POSITION_FIELD as FIRST_POSITION_FIELD
 from cadence.gguf.config import POOLING_FIELD as POOLING_FIELD
 from cadence.gguf.config import gguf_config
 from cadence.gguf.file import ELSEWHERE, GGML_TYPES, GGUFFile

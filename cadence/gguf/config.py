@@ -16,7 +16,10 @@ from cadence.gguf.file import GGUFFile
 _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192  # the same in every Llama 3.1, 3.2 and 3.3
 _GEMMA2_27B_LAYERS, _GEMMA3_27B_LAYERS = 46, 62  # these two alone scale queries by hidden_size / heads
 POOLING_FIELD = "gguf_pooling"
+FIRST_POSITION_FIELD = "gguf_first_position"  # rows of the table of positions that come first unused
 _POOLINGS = {1: "mean", 2: "cls", 3: "last"}
+_RANK = 4  # the pooling of a model that scores pairs of texts: its head reads the first token
+_SCORES = "cls.output.weight"  # the last map of a head that scores texts
 _GEMMA3_LOCAL_ROPE_BASE = 10_000.0  # files before `rope.freq_base_swa` do not say it
 
 
@@ -88,10 +91,11 @@ def gguf_config(file: GGUFFile) -> dict[str, Any]:
 def _pooling(meta: _Metadata) -> dict[str, Any]:
     """How a model that was made for embeddings makes one: `POOLING_FIELD`, which no config.json has."""
     kind = meta.integer("pooling_type", 0)
-    if kind == 0:
+    if kind == 0 or (kind == _RANK and meta.has_tensor(_SCORES)):
         return {}
     if kind not in _POOLINGS:
-        raise meta.wrong(f"{meta.arch}.pooling_type", "0 to 3 (none, mean, cls, last)", kind)
+        known = f"0 to 3 (none, mean, cls, last), or 4 (rank) with a tensor {_SCORES!r}"
+        raise meta.wrong(f"{meta.arch}.pooling_type", known, kind)
     return {POOLING_FIELD: _POOLINGS[kind]}
 
 
@@ -326,7 +330,25 @@ def _encoder(meta: _Metadata, architecture: str, model_type: str) -> dict[str, A
 
 
 def _bert(meta: _Metadata) -> dict[str, Any]:
-    return _encoder(meta, "BertModel", "bert") | {"hidden_act": "gelu"}
+    """RoBERTa and XLM-R are stored as BERT, without the rows of positions that they never use. Their heads have two
+    maps; of BERT's own, files lack the first."""
+    if not meta.has_tensor(_SCORES):
+        return _encoder(meta, "BertModel", "bert") | {"hidden_act": "gelu"}
+    if not meta.has_tensor("cls.weight"):
+        message = f"{_SCORES!r} without 'cls.weight': the first map of this model's head is not in the file"
+        raise WeightsError(f"{meta.file.path}: {message}")
+    return _encoder(meta, "RobertaForSequenceClassification", "roberta") | {
+        "hidden_act": "gelu",
+        FIRST_POSITION_FIELD: 0,
+        "id2label": _labels(meta, meta.file.tensors[_SCORES].shape[0]),
+    }
+
+
+def _labels(meta: _Metadata, count: int) -> dict[str, str]:
+    """By number; LABEL_0 and so on where the file has no names, or not as many."""
+    found = meta.get("classifier.output_labels")
+    names = found if isinstance(found, list) and len(found) == count else [f"LABEL_{at}" for at in range(count)]
+    return {str(number): str(name)[:256] for number, name in enumerate(names)}
 
 
 def _nomic_bert(meta: _Metadata) -> dict[str, Any]:

@@ -120,6 +120,8 @@ _BERT = (
     TensorName("blk.{}.ffn_up", "encoder.layer.{}.intermediate.dense"),
     TensorName("blk.{}.ffn_down", "encoder.layer.{}.output.dense"),
     TensorName("blk.{}.layer_output_norm", "encoder.layer.{}.output.LayerNorm"),
+    TensorName("cls", "classifier.dense"),
+    TensorName("cls.output", "classifier.out_proj"),
 )
 _NOMIC = (
     *_ENCODER,

@@ -1,5 +1,5 @@
-"""A tokenizer from the metadata of a GGUF file: byte-level BPE ("gpt2"), SentencePiece BPE ("llama") or pieces of words
-("bert")."""
+"""A tokenizer from the metadata of a GGUF file: byte-level BPE ("gpt2"), SentencePiece BPE ("llama"), SentencePiece
+unigrams ("t5") or pieces of words ("bert")."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 
 from cadence.core.errors import TokenizerError
 from cadence.core.shown import cut as shortened
 from cadence.core.shown import shown
 from cadence.gguf.file import GGUFFile
+from cadence.gguf.unigram import unigram
 from cadence.gguf.word_pieces import word_pieces
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5  # of tokenizer.ggml.token_type
@@ -52,6 +53,7 @@ _O200K = Split(_CASED % (f"{_CONTRACTIONS}?", f"{_CONTRACTIONS}?") + r"|\p{N}{1,
 SPLITS: dict[str, Split] = {
     "default": _GPT2,
     "gpt-2": _GPT2,
+    "roberta-bpe": _GPT2,
     "phi-2": _GPT2,
     "smollm": _DIGITS,
     "starcoder": _DIGITS,
@@ -87,6 +89,11 @@ class _Vocabulary:
 
     def get(self, key: str, default: Any = None) -> Any:
         return self._metadata.get(f"tokenizer.ggml.{key}", default)
+
+    @property
+    def frames(self) -> bool:
+        """Whether the backend itself puts special tokens around a text, and between two: encoders do."""
+        return self.architecture == "bert" or self.get("model") == "bert"
 
     def of_type(self, *types: int) -> list[str]:
         return [self.tokens[index] for index in np.flatnonzero(np.isin(self.types_np, types))]
@@ -146,6 +153,8 @@ def gguf_tokenizer(file: GGUFFile) -> GGUFTokenizer:
     except Exception as error:  # tokenizers raises bare Exception
         raise TokenizerError(f"{file.path}: tokens and merges do not fit together: {shortened(str(error))}") from None
     _add_tokens(backend, vocabulary)
+    if vocabulary.frames and kind != "bert":
+        _frame(backend, vocabulary)
     length = file.metadata.get(f"{vocabulary.architecture}.context_length")
     return GGUFTokenizer(
         backend, _special_tokens(vocabulary, add_bos), _templates(file), None if length is None else int(length)
@@ -211,6 +220,29 @@ def _sentencepiece(vocabulary: _Vocabulary) -> tuple[Backend, bool]:
     return backend, True
 
 
+def _unigrams(vocabulary: _Vocabulary) -> tuple[Backend, bool]:
+    pieces = list(zip(vocabulary.tokens, vocabulary.scores_np().tolist(), strict=True))
+    _, unknown = vocabulary.role("unknown_token_id")
+    if unknown < 0:
+        raise TokenizerError(f"{vocabulary.path}: tokenizer.ggml.unknown_token_id is missing")
+    characters = vocabulary.get("precompiled_charsmap")
+    table = b"" if characters is None else np.asarray(characters, np.uint8).tobytes()
+    return unigram(pieces, unknown, table), False
+
+
+def _frame(backend: Backend, vocabulary: _Vocabulary) -> None:
+    """As RoBERTa and XLM-R: the last token of a text stands twice between two."""
+    first, first_id = vocabulary.role("bos_token_id")
+    last, last_id = vocabulary.role("eos_token_id")
+    if first_id < 0 or last_id < 0:
+        raise TokenizerError(f"{vocabulary.path}: the tokens before and after a text are not named")
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{first}:0 $A:0 {last}:0",
+        pair=f"{first}:0 $A:0 {last}:0 {last}:0 $B:0 {last}:0",
+        special_tokens=[(first, first_id), (last, last_id)],
+    )
+
+
 def _merges_by_score(vocab: dict[str, int], vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     """Every way to put a token together from two others; of one token, longer left parts first."""
     merges: list[tuple[str, str]] = []
@@ -240,7 +272,6 @@ def _special_tokens(vocabulary: _Vocabulary, add_bos: bool) -> dict[str, Any]:
     bos, bos_id = vocabulary.role("bos_token_id")
     eos, eos_id = vocabulary.role("eos_token_id")
     ends = [vocabulary.role(f"{name}_token_id")[1] for name in ("eos", "eot", "eom")]
-    by_itself = vocabulary.get("model") == "bert"  # the backend frames texts
     return {
         "bos_token": bos,
         "eos_token": eos,
@@ -248,8 +279,8 @@ def _special_tokens(vocabulary: _Vocabulary, add_bos: bool) -> dict[str, Any]:
         "unk_token": vocabulary.role("unknown_token_id")[0],
         "bos_id": bos_id,
         "eos_id": eos_id,
-        "add_bos": not by_itself and bool(vocabulary.get("add_bos_token", add_bos)) and bos_id >= 0,
-        "add_eos": not by_itself and bool(vocabulary.get("add_eos_token", False)) and eos_id >= 0,
+        "add_bos": not vocabulary.frames and bool(vocabulary.get("add_bos_token", add_bos)) and bos_id >= 0,
+        "add_eos": not vocabulary.frames and bool(vocabulary.get("add_eos_token", False)) and eos_id >= 0,
         "extra": {
             "additional_special_tokens": vocabulary.of_type(_CONTROL),
             "eos_token_ids": [token_id for token_id in dict.fromkeys(ends) if token_id >= 0],
@@ -260,6 +291,7 @@ def _special_tokens(vocabulary: _Vocabulary, add_bos: bool) -> dict[str, Any]:
 _KINDS: dict[str, Callable[[_Vocabulary], tuple[Backend, bool]]] = {
     "gpt2": _byte_level,
     "llama": _sentencepiece,
+    "t5": _unigrams,
     "bert": _words,
 }
 

@@ -15,9 +15,9 @@ from cadence.lora.fit import Fitting, NumberedPart, PreparedAdapter
 from cadence.lora.layers import Adaptation, AdaptedNorm, AdaptedWeight
 from cadence.lora.limits import LoraLimits
 from cadence.lora.targets import Target, TargetKind, find_targets
-from cadence.models.decoder import DecoderLM
 from cadence.models.layers.norm import LayerNorm
 from cadence.models.layers.weight import Weight
+from cadence.models.registry import AnyModel
 
 
 class LoraModel:
@@ -30,7 +30,7 @@ class LoraModel:
 
     def __init__(
         self,
-        model: DecoderLM,
+        model: AnyModel,
         limits: LoraLimits,
         device: Device,
         ops: LoraOps,
@@ -40,6 +40,7 @@ class LoraModel:
         """ops: those of every forward with adapters; dtype: of activations; ranks: that share the model's layers"""
         self.limits = limits
         self._device = device
+        self._weights = model.weights
         self._targets = find_targets(model)
         self._numbers = _number(self._targets)
         count = sum(len(target.parts) for target in self._targets)
@@ -57,8 +58,10 @@ class LoraModel:
 
     def prepare(self, file: AdapterFile, elsewhere: Collection[str] = ()) -> PreparedAdapter:
         """Checks that it fits, reads it and makes it ready. Raises an AdapterError. elsewhere: names of modules that
-        other stages adapt"""
-        return self._fitting.prepare(file, elsewhere)
+        other stages adapt. What it has for modules of which the model needs no weights, such as a pooler that is not
+        computed, is passed over as these are."""
+        unused = {module for module in file.shapes() if self._weights.is_ignored(f"{module}.weight")}
+        return self._fitting.prepare(file, unused.union(elsewhere))
 
     def put(self, slot: int, prepared: PreparedAdapter) -> bool:
         """Into a slot, in place of what lies there. -> whether a module is adapted for the first time: forwards that
@@ -134,7 +137,7 @@ def _number(targets: list[Target]) -> dict[str, int]:
     return numbers
 
 
-def _wrap(model: DecoderLM, target: Target, adaptation: Adaptation, weights: dict[str, Weight]) -> None:
+def _wrap(model: AnyModel, target: Target, adaptation: Adaptation, weights: dict[str, Weight]) -> None:
     if target.kind is not TargetKind.NORM:
         target.holder.use(weights[target.path].wrapped(lambda base: AdaptedWeight(base, adaptation)))
         return

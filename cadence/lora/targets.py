@@ -9,13 +9,14 @@ from enum import Enum
 from torch import nn
 
 from cadence.core.errors import ConfigError
-from cadence.models.decoder import DecoderLM, PostNormLayer
+from cadence.models.decoder import PostNormLayer
 from cadence.models.layers.embedding import Embedding, LMHead
 from cadence.models.layers.experts import ExpertLinear
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.norm import LayerNorm
 from cadence.models.layers.stacked_head import HeadMap
 from cadence.models.layers.weight import WeightHolder
+from cadence.models.registry import AnyModel
 from cadence.models.weight_map import Rule
 
 
@@ -70,12 +71,12 @@ class Target:
         return self.module
 
 
-def find_targets(model: DecoderLM) -> list[Target]:
+def find_targets(model: AnyModel) -> list[Target]:
     return [target for path, module in model.named_modules() for target in _target(model, path, module)]
 
 
-def _target(model: DecoderLM, path: str, module: nn.Module) -> Iterator[Target]:
-    if isinstance(module, ExpertLinear | HeadMap):
+def _target(model: AnyModel, path: str, module: nn.Module) -> Iterator[Target]:
+    if isinstance(module, ExpertLinear | HeadMap) or path.startswith("heads."):
         return
     if isinstance(module, WeightHolder):
         kind = _kind(module)
@@ -112,7 +113,7 @@ def _bare(names: list[str], ending: str) -> tuple[str, ...]:
     return tuple(name.removesuffix(ending) for name in names)
 
 
-def _place(model: DecoderLM, path: str, kind: TargetKind) -> Place:
+def _place(model: AnyModel, path: str, kind: TargetKind) -> Place:
     if kind is TargetKind.HEAD:
         return Place.LINES
     if not path.startswith("layers."):

@@ -18,7 +18,7 @@ from cadence.core.pooling import EMBED
 from cadence.kernels.interface.attention_batch import Sees
 from cadence.models.interface.model import ForwardContext, ModelInputs, PoolHead
 from cadence.models.interface.pool_head import SameVector
-from cadence.models.interface.stage import Absent
+from cadence.models.interface.stage import Absent, own_layers
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
 from cadence.models.layers.experts import Experts
@@ -108,9 +108,8 @@ class DecoderLM(MappedModule):
         self.heads = nn.ModuleDict()  # each a `PoolHead`, beside that of hidden states as they are
         self.entry: StageEntry = FromTokens(parts.embed)
         self.vocab_size = parts.lm_head.vocab_size
-        own = [index for index, layer in enumerate(parts.layers) if not isinstance(layer, Absent)]
-        self.own_layers = range(own[0], own[-1] + 1) if own else range(0)
-        if own and own[-1] == len(parts.layers) - 1:
+        self.own_layers = own_layers(parts.layers)
+        if self.own_layers and self.own_layers.stop == len(parts.layers):
             self.layers[-1].attn.narrows = True
 
     def kv_layers(self) -> list[LayerKV]:

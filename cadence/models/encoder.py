@@ -3,8 +3,9 @@ their hidden states. Its layers and blocks are a decoder's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import nn
@@ -18,9 +19,11 @@ from cadence.models.dims import split_heads
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, ModelInputs, PoolHead
 from cadence.models.interface.pool_head import SameVector
+from cadence.models.interface.stage import Absent, own_layers
 from cadence.models.layers.embedding import Embedding, NoTable, PositionTable
 from cadence.models.layers.norm import LayerNorm, Norm
 from cadence.models.mapped_module import MappedModule
+from cadence.models.stage_ends import FromTokens, StageEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +64,16 @@ class EncoderEmbedding(nn.Module):
 @dataclass(frozen=True, slots=True)
 class EncoderParts:
     embed: EncoderEmbedding
-    layers: Sequence[Layer]
+    layers: Sequence[Layer | Absent]
     norm: Norm  # after the last layer
     vocab_size: int
 
 
 class EncoderModel(MappedModule):
-    """As `CausalLM` has it, but for logits. A family builds the parts and names its weights."""
+    """As `CausalLM` has it, but for logits. A family builds the parts and names its weights.
+
+    Layers that another stage has are `Absent`; `stage.py` takes out what else others have.
+    """
 
     sees = Sees.BOTH_WAYS
     generates = False
@@ -79,20 +85,23 @@ class EncoderModel(MappedModule):
         self.layers = nn.ModuleList(parts.layers)
         self.norm = parts.norm
         self.heads = nn.ModuleDict(heads or {})
+        self.entry: StageEntry = FromTokens(parts.embed)
         self.vocab_size = parts.vocab_size
-        self.own_layers = range(len(parts.layers))
+        self.own_layers = own_layers(parts.layers)
 
     def kv_layers(self) -> list[LayerKV]:
         """A layer's keys serve its own queries in one forward: all layers write theirs to the same place."""
-        shapes = [layer.attn.shape for layer in self.layers]
+        shapes = [layer.attn.shape for layer in self._own()]
         return [LayerKV(shape.num_kv_heads, shape.head_dim, passing=True) for shape in shapes]
 
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
-        x = self.embed(inputs, ctx)
-        residual = ctx.ops.zeros_like(x)
-        for layer in self.layers:
+        x, residual = self.entry.enter(inputs, ctx)
+        for layer in self._own():
             x, residual = layer(x, residual, inputs, ctx)
         return self.norm.add(x, residual, ctx)[0]
+
+    def _own(self) -> Iterator[nn.Module]:
+        return islice(self.layers, self.own_layers.start, self.own_layers.stop)
 
     def pool_heads(self) -> Mapping[str, PoolHead]:
         return {EMBED: SameVector(), **self.heads}

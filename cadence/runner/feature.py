@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+from cadence.core.contract.step import RowOutput
 from cadence.core.contract.table import RequestTable
 from cadence.kernels.interface.row_ops import StepBatch
 from cadence.models.interface.model import ForwardContext
 from cadence.runner.layout import BatchLayout
+from cadence.sample.prompt_slice import PromptSlice
 
 
 class InputHook(Protocol):
@@ -47,6 +49,36 @@ class Reporter(Protocol):
         ...
 
 
+class Observation(Protocol):
+    """What a hook on the hidden states leaves behind: tensors to fetch, and how to read them."""
+
+    def tensors(self) -> list[torch.Tensor]: ...
+
+    def unpack(self, arrays_np: list[np.ndarray]) -> Mapping[int, RowOutput]:
+        """-> by row"""
+        ...
+
+
+class HiddenHook(Protocol):
+    """Looks at the hidden states of a forward for the rows that asked for it."""
+
+    def active(self, rows_np: np.ndarray) -> bool: ...
+
+    def collect(
+        self,
+        hidden: torch.Tensor,
+        step: PromptSlice,
+        ctx: ForwardContext,
+        logits_fn: Callable[[torch.Tensor], torch.Tensor],
+    ) -> Observation:
+        """hidden [T, H]; ctx: of heads on some of these; logits_fn: tokens [n] of the T -> logits [n, V]"""
+        ...
+
+    def pass_over(self, step: PromptSlice) -> None:
+        """Another stage collects from this forward."""
+        ...
+
+
 class DeviceFeature:
     """Carries out what its host half sends. Methods do nothing by default."""
 
@@ -54,7 +86,7 @@ class DeviceFeature:
     tables: Sequence[RequestTable] = ()  # told of rows that begin and end
     inputs: Sequence[InputHook] = ()
     reporters: Sequence[Reporter] = ()
-    hooks: Sequence[Any] = ()  # `HiddenHook`s
+    hooks: Sequence[HiddenHook] = ()
 
     def rows_of(self, payload: Any) -> Sequence[int]:
         """Running rows that `apply` writes: the results of earlier forwards must be here for them."""

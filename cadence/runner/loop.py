@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
 
 from cadence.core.contract.step import StepPlan
-from cadence.models.interface.model import ForwardContext
 from cadence.runner.after_sample import States
+from cadence.runner.feature import HiddenHook, Observation
 from cadence.runner.layout import BatchLayout
-from cadence.runner.parts import Observation, Part
+from cadence.runner.parts import Part
 from cadence.runner.shapes import StepShape, Until, WantedShapes
-from cadence.sample.prompt_slice import PromptSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,26 +23,6 @@ class ForwardCount:
 
 
 ONE = ForwardCount(1, 1)
-
-
-class HiddenHook(Protocol):
-    """Looks at the hidden states of a forward for the rows that asked for it."""
-
-    def active(self, rows_np: np.ndarray) -> bool: ...
-
-    def collect(
-        self,
-        hidden: torch.Tensor,
-        step: PromptSlice,
-        ctx: ForwardContext,
-        logits_fn: Callable[[torch.Tensor], torch.Tensor],
-    ) -> Observation:
-        """hidden [T, H]; ctx: of heads on some of these; logits_fn: tokens [n] of the T -> logits [n, V]"""
-        ...
-
-    def pass_over(self, step: PromptSlice) -> None:
-        """Another stage collects from this forward."""
-        ...
 
 
 _NO_LOGITS = torch.zeros((0, 0))

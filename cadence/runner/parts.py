@@ -14,19 +14,9 @@ from cadence.core.contract.step import NO_TOKEN, IntArray, ResultPayloads, RowOu
 from cadence.core.failure import Failure
 from cadence.device.base import Device, Transfer
 from cadence.kernels.interface.row_ops import FAILED, NO_DRAFT
-from cadence.runner.feature import Report
+from cadence.runner.feature import Observation, Report
 from cadence.runner.layout import BatchLayout
 from cadence.sample.output import BAD_MODEL, SampleOutput, Unpacked
-
-
-class Observation(Protocol):
-    """What a hook on the hidden states leaves behind: tensors to fetch, and how to read them."""
-
-    def tensors(self) -> list[torch.Tensor]: ...
-
-    def unpack(self, arrays_np: list[np.ndarray]) -> Mapping[int, RowOutput]:
-        """-> by row"""
-        ...
 
 
 class NoSample:

@@ -11,10 +11,10 @@ import torch
 from cadence.core.contract.step import NO_PLAN, Mail, StepPlan, StepResult
 from cadence.core.contract.table import RequestTable
 from cadence.models.interface.model import LayerCache
-from cadence.runner.feature import DeviceFeature
+from cadence.runner.feature import DeviceFeature, HiddenHook
 from cadence.runner.forward_pass import ForwardPass
 from cadence.runner.layout import BatchLayout
-from cadence.runner.loop import Computed, ForwardCount, ForwardLoop, HiddenHook
+from cadence.runner.loop import Computed, ForwardCount, ForwardLoop
 from cadence.runner.parts import Part
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.requests import RequestRows

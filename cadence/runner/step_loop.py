@@ -33,12 +33,12 @@ from cadence.kernels.interface.row_ops import RowState, StepBatch
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.after_sample import States
 from cadence.runner.driver import ForwardDriver
-from cadence.runner.feature import Reporter
+from cadence.runner.feature import HiddenHook, Observation, Reporter
 from cadence.runner.forward_pass import ForwardPass
 from cadence.runner.graphs import StepOutputs
 from cadence.runner.layout import BatchLayout
-from cadence.runner.loop import ONE, Computed, ForwardCount, HiddenHook, until_of
-from cadence.runner.parts import DrawnLines, DrawnPart, NoSample, Observation, Part, SampledPart
+from cadence.runner.loop import ONE, Computed, ForwardCount, until_of
+from cadence.runner.parts import DrawnLines, DrawnPart, NoSample, Part, SampledPart
 from cadence.runner.shapes import StepShape, Until, WantedShapes, shape_of
 from cadence.sample.context import SampleContext
 from cadence.sample.pipeline import SamplePipeline

@@ -199,6 +199,10 @@ def test_a_model_of_one_label_scores_pairs(tmp_path: Path) -> None:
     with LLM(str(tmp_path), chat_template=template, **OPTIONS) as llm:
         assert llm.score("the dog", "a fox", use_tqdm=False)[0].outputs == rendered[0].outputs
     assert rendered[0].prompt_token_ids == encode("query: the dog document: a fox ", add_special_tokens=False)
+    own = "{% if messages[0].role == 'query' and messages[1].role == 'document' %}" + template + "{% endif %}"
+    (tmp_path / "chat_template.jinja").write_text(own)
+    with LLM(str(tmp_path), **OPTIONS) as llm:
+        assert llm.score("the dog", "a fox", use_tqdm=False)[0].outputs == rendered[0].outputs
     for output in (*pairs, *rendered):
         with torch.inference_mode():
             logits = model(torch.tensor([output.prompt_token_ids])).logits

@@ -285,7 +285,7 @@ def test_templates(tmp_path: Path) -> None:
     ("metadata", "message"),
     [
         ({"pre": "martian"}, r"'martian' is not known; known: default, gpt-2"),
-        ({"model": "t5"}, "'t5' is not supported; supported: gpt2, llama, bert"),
+        ({"model": "rwkv"}, "'rwkv' is not supported; supported: gpt2, llama, t5, bert"),
         ({"tokens": []}, r"no tokenizer in this file \(tokenizer\.ggml\.tokens"),
         ({"merges": ["a b c"]}, "must hold two tokens"),
         ({"merges": ["qq zz"]}, "do not fit together"),

@@ -36,11 +36,16 @@ SLOTS = 8
 
 def make_adapter(model: Path, to: Path, seed: int = 0, dtype: torch.dtype = torch.float32, **config: Any) -> Any:
     """A LoRA of `config` for the model in a directory, saved into `to` -> the same model with it, as PEFT has it."""
+    return save_adapter(load_oracle(model), to, seed, dtype, task_type="CAUSAL_LM", **config)
+
+
+def save_adapter(model: Any, to: Path, seed: int = 0, dtype: torch.dtype = torch.float32, **config: Any) -> Any:
+    """The same for a model of transformers, which is changed."""
     from peft import LoraConfig, get_peft_model
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        adapted = get_peft_model(load_oracle(model), LoraConfig(task_type="CAUSAL_LM", **config)).eval()
+        adapted = get_peft_model(model, LoraConfig(**config)).eval()
         _randomise(adapted, seed, dtype)
         adapted.save_pretrained(to)
     return adapted

@@ -77,8 +77,6 @@ def test_what_an_encoder_is_not_asked_for(tmp_path: Path) -> None:
         assert values(llm, [[5] * POSITIONS], TOKENS)[0].shape == (POSITIONS, 48)
     with pytest.raises(ConfigError, match="both ways: a prompt has to fit in one step"):
         opened(directory, max_num_batched_tokens=POSITIONS - 1)
-    with pytest.raises(ConfigError, match="sees both ways is not cut into stages"):
-        opened(directory, pipeline_parallel_size=2)
 
 
 def test_two_texts_of_a_prompt_are_told_apart(tmp_path: Path) -> None:

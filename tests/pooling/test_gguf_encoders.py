@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 from gguf import GGMLQuantizationType, GGUFWriter, quants
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from cadence.core.errors import WeightsError
 from cadence.core.pooling_params import PoolingParams
 from cadence.entrypoints.llm import LLM
 from cadence.gguf.names import PLACES
@@ -24,11 +27,17 @@ _WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "quick", "##ly", 
 _PROMPTS = [[5, 9, 200, 31], [8], [7] * 3 + list(range(20, 200))]
 
 
-def written(directory: Path, arch: str, kind: str, pooling: int) -> Path:
-    """As llama.cpp's converter writes a checkpoint: matrices of layers in blocks of one type."""
-    held = load_file(directory / "model.safetensors")
+def written(
+    directory: Path, arch: str, kind: str, pooling: int, more: dict[str, Any] | None = None, first: int = 0
+) -> Path:
+    """As llama.cpp's converter writes a checkpoint: matrices of layers in blocks of one type. more: metadata in place
+    of BERT's; first: rows of positions that are left out"""
+    held = {name.removeprefix("roberta."): data for name, data in load_file(directory / "model.safetensors").items()}
+    positions = "embeddings.position_embeddings.weight"
+    if first:
+        held[positions] = held[positions][first:]
     writer = GGUFWriter(directory / "model.gguf", arch)
-    for key, value in _metadata(arch, pooling).items():
+    for key, value in (_metadata(arch, pooling) | (more or {})).items():
         add_metadata(writer, key, value)
     for place in PLACES[arch]:
         for ending in ("weight", "bias"):
@@ -101,3 +110,88 @@ def test_blocks_of_few_bits_are_near(tmp_path: Path) -> None:
             (found,) = llm.encode(asked, PoolingParams(task="embed"), use_tqdm=False)
             vector = expected(prompt)[0]
             assert np.asarray(found.outputs.data) @ vector / np.linalg.norm(vector) > 0.995
+
+
+_PIECES = ["<s>", "<pad>", "</s>", "<unk>", *("▁the", "▁qui", "ck", "▁", "f", "o", "x", "ox", "▁fo", "fox")]
+_TYPES = [3, 3, 3, 2]  # control tokens, and that of what is unknown
+
+
+def _unigrams() -> tuple[dict[str, Any], Any]:
+    """As XLM-R's -> metadata, and transformers' own of the same pieces."""
+    tokens = _PIECES + [f"▁w{index}" for index in range(VOCAB - len(_PIECES))]
+    scores = [0.0] * 4 + [-1.0 - 0.25 * index for index in range(VOCAB - 4)]
+    metadata = {
+        "tokenizer.ggml.model": "t5",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": scores,
+        "tokenizer.ggml.token_type": _TYPES + [1] * (VOCAB - 4),
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.padding_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 3,
+        "tokenizer.ggml.add_bos_token": True,
+        "tokenizer.ggml.add_eos_token": True,
+    }
+    own = transformers.XLMRobertaTokenizer(vocab=list(zip(tokens, scores, strict=True)), mask_token="<s>")
+    return metadata, own
+
+
+def _pieces_of_bytes() -> tuple[dict[str, Any], Any]:
+    """The same as RoBERTa's."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *letters, "th", "the"]
+    tokens = tokens[:VOCAB] + [f"<{index}>" for index in range(VOCAB - len(tokens))]
+    merges = ["t h", "th e"]
+    metadata, _ = _unigrams()
+    metadata |= {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "roberta-bpe",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.merges": merges,
+        "tokenizer.ggml.token_type": _TYPES + [1] * (len(tokens) - 4),
+    }
+    vocab = {token: token_id for token_id, token in enumerate(tokens)}
+    pairs = [tuple(merge.split()) for merge in merges]
+    return metadata, transformers.RobertaTokenizer(vocab=vocab, merges=pairs, mask_token="<s>")
+
+
+@pytest.mark.parametrize("tokens", [_unigrams, _pieces_of_bytes])
+def test_a_reranker_of_robertas_kind(tokens: Callable[[], tuple[dict[str, Any], Any]], tmp_path: Path) -> None:
+    """Rank pooling and two maps; its file has no rows for positions that are never used."""
+    sizes = {"hidden_size": 96, "intermediate_size": 160, "num_labels": 1}
+    directory, (metadata, own) = make_encoder("xlm_roberta", tmp_path, "texts", **sizes), tokens()
+    path = written(directory, "bert", "F32", 4, metadata | {"bert.classifier.output_labels": ["fits"]}, first=2)
+    query, documents = "the fox", ["the  quick fox, the foxes", "w1 w2"]
+    with LLM(str(path), dtype="float32", max_num_seqs=4, kv_cache_dtype="float32") as llm:
+        found = llm.score(query, documents, use_tqdm=False)
+        (one,) = llm.encode(query, PoolingParams(task="classify"), use_tqdm=False)
+        assert llm.llm_engine.config.pooling.labels == ("fits",)
+    assert list(one.prompt_token_ids) == own(query)["input_ids"]
+    expected = states_of(directory, "texts")
+    for document, score in zip(documents, found, strict=True):
+        pair = own(query, document)["input_ids"]
+        assert list(score.prompt_token_ids) == pair
+        np.testing.assert_allclose(score.outputs.score, 1 / (1 + np.exp(-expected(pair)[0])), atol=1e-5)
+
+
+def test_an_embedder_of_robertas_kind(tmp_path: Path) -> None:
+    directory, (metadata, own) = (
+        make_encoder("xlm_roberta", tmp_path, hidden_size=96, intermediate_size=160),
+        _unigrams(),
+    )
+    path = written(directory, "bert", "F32", 2, metadata, first=2)
+    with LLM(str(path), dtype="float32", max_num_seqs=4, kv_cache_dtype="float32") as llm:
+        (found,) = llm.embed("the quick fox", use_tqdm=False)
+    vector = states_of(directory)(own("the quick fox")["input_ids"])[0]
+    np.testing.assert_allclose(found.outputs.embedding, vector / np.linalg.norm(vector), atol=1e-5)
+
+
+def test_a_head_without_its_first_map_is_refused(tmp_path: Path) -> None:
+    directory = make_encoder("xlm_roberta", tmp_path, "texts", hidden_size=96, intermediate_size=160)
+    held = load_file(directory / "model.safetensors")
+    save_file(
+        {name: data for name, data in held.items() if "classifier.dense" not in name}, directory / "model.safetensors"
+    )
+    path = written(directory, "bert", "F32", 4, _unigrams()[0], first=2)
+    with pytest.raises(WeightsError, match="the first map of this model's head is not in the file"):
+        LLM(str(path))

@@ -13,7 +13,7 @@ import torch
 from cadence.config.args import EngineArgs
 from cadence.config.files.sentence_transformers import NO_MODULES, read_modules
 from cadence.config.hf import HFConfig, load_hf_config
-from cadence.config.pooling import PoolingConfig
+from cadence.config.pooling import PoolingConfig, TextForm
 from cadence.config.reference import ModelFiles
 from cadence.config.resolve_pooling import resolve_pooling, served_as
 from cadence.core.errors import ConfigError, InvalidRequestError, ModelFileError, WeightsError
@@ -165,6 +165,9 @@ def test_files_of_sentence_transformers(tmp_path: Path) -> None:
     assert (found.generates, found.embedding, found.normalize, found.size) == (False, "mean", True, 24)
     assert (found.default_prompt, found.similarity) == ("query: ", "dot")
     assert dict(found.prompts)["document"] == "" and hf.sentence.max_length == 128
+    assert not found.lower_case
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 128, "do_lower_case": true}')
+    assert pooling(described(tmp_path, "Qwen3ForCausalLM")).form("query") == TextForm("query: ", lower_case=True)
     assert pooling(hf, runner="generate").generates
     newer = tmp_path / "newer"
     add_modules(newer, ("Pooling", {"embedding_dimension": 64, "pooling_mode": "lasttoken"}))

@@ -155,6 +155,8 @@ class FakeLLM:
         try:
             await asyncio.sleep(self.delay)
             self._check_alive()
+            if last := self._last_words.pop(request_id, []):
+                yield pooled(last[0])
             update = _update(request_id, [], (), FinishReason.STOP)
             update.pooled_np = self._values(request)
             yield pooled(self._outputs.process([update])[0][0])

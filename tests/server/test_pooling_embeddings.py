@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 from cadence.config.pooling import PoolingConfig
 from cadence.entrypoints.server.routes.pooling.in_flight import IN_FLIGHT
+from tests.server.fake_llm import FakeLLM
 from tests.server.fakes_chat import MODEL, openai_client
 from tests.server.helpers import RunningApp
 from tests.server.test_completions import Serve
@@ -90,6 +92,30 @@ def test_prompts_of_the_models_files(serve: Serve) -> None:
     with app.client() as client:
         error = client.post("/v1/embeddings", json={"input": "a", "prompt_name": "none"}).json()["error"]
     assert error["param"] == "prompt_name" and "it has query, text" in error["message"]
+
+
+def test_texts_in_lower_case(serve: Serve) -> None:
+    """As a model's files may ask: the prompt before a text, too; ids stay as they are."""
+    app = serve({"pooling": PoolingConfig(size=8, default_prompt="Of: ", lower_case=True)})
+    (found,) = post(app, "/v1/embeddings", input="A FOX, Größe")["data"]
+    expected = sines(app.llm.tokenizer.encode("of: a fox, größe"))
+    np.testing.assert_allclose(found["embedding"], expected, atol=1e-6)
+
+
+class AbortingLLM(FakeLLM):
+    """Whose owner aborts all that runs."""
+
+    def _check_alive(self) -> None:
+        for request_id in self._running.keys() - self._last_words.keys():
+            self._last_words[request_id] = self._end(request_id)
+
+
+def test_an_aborted_request_may_be_sent_again(serve: Serve, fake_model: Path) -> None:
+    """As of text: it is no error of the server's."""
+    with serve(AbortingLLM(fake_model)).client() as client:
+        for path, body in (("/v1/embeddings", {"input": "a"}), ("/score", {"text_1": "a", "text_2": "b"})):
+            reply = client.post(path, json=body)
+            assert reply.status_code == 503 and "aborted by the server" in reply.json()["error"]["message"]
 
 
 def test_a_conversation(app: RunningApp) -> None:

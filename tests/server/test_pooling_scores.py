@@ -44,6 +44,53 @@ def pair_score(ids: list[int]) -> float:
     return float(sines(ids, 1, normalize=False)[0])
 
 
+def test_a_template_of_the_model_for_pairs_is_used(serve: Serve, tmp_path: Path) -> None:
+    """It names both roles; one for chats alone does not, and pairs are joined by special tokens."""
+    own = (
+        "{{ instruct or 'Judge.' }}{% for message in messages %}"
+        "{% if message.role == 'query' %}<q>{{ message.content }}{% endif %}"
+        "{% if message['role'] == \"document\" %}<d>{{ message.content }}{% endif %}{% endfor %}<s>yes?"
+    )
+    chats = "{% for message in messages %}{{ message.role }}{{ message.content }}{% endfor %}"
+    for template, joined in ((own, False), (chats, True)):
+        directory = save_fake_model(tmp_path / str(joined))
+        save(bert_like(), directory, chat_template=template)
+        app = serve(FakeLLM(directory, pooling=SCORES), trust_request_chat_template=True)
+        encode = app.llm.tokenizer.backend.encode
+        ids = encode(QUERY, DOCUMENTS[0]).ids
+        if not joined:
+            ids = encode(f"Judge.<q>{QUERY}<d>{DOCUMENTS[0]}<s>yes?", add_special_tokens=False).ids
+        answer = post(app, "/score", text_1=QUERY, text_2=DOCUMENTS[0])
+        assert answer["data"][0]["score"] == pytest.approx(pair_score(ids), abs=1e-6)
+        best = post(app, "/rerank", query=QUERY, documents=DOCUMENTS[:1], chat_template_kwargs={"instruct": "Rank."})
+        if not joined:
+            ids = encode(f"Rank.<q>{QUERY}<d>{DOCUMENTS[0]}<s>yes?", add_special_tokens=False).ids
+        assert best["results"][0]["relevance_score"] == pytest.approx(pair_score(ids), abs=1e-6)
+        given = post(app, "/score", text_1=QUERY, text_2=DOCUMENTS[0], chat_template=chats)
+        ids = encode(f"query{QUERY}document{DOCUMENTS[0]}", add_special_tokens=False).ids
+        assert given["data"][0]["score"] == pytest.approx(pair_score(ids), abs=1e-6)
+
+
+def test_a_template_of_the_server_writes_pairs(serve: Serve, tmp_path: Path) -> None:
+    directory = save_fake_model(tmp_path)
+    save(bert_like(), directory)
+    template = "{{ messages[0].content }} ~ {{ messages[1].content }}"
+    app = serve(FakeLLM(directory, pooling=SCORES), chat_template=template)
+    ids = app.llm.tokenizer.backend.encode(f"{QUERY} ~ {DOCUMENTS[1]}", add_special_tokens=False).ids
+    answer = post(app, "/rerank", query=QUERY, documents=[DOCUMENTS[1]])
+    assert answer["results"][0]["relevance_score"] == pytest.approx(pair_score(ids), abs=1e-6)
+    with app.client() as client:
+        for own in ("{{ 1 }}", "{% broken"):
+            reply = client.post("/score", json={"text_1": QUERY, "text_2": "a", "chat_template": own})
+            assert reply.status_code == 400 and "--trust-request-chat-template" in reply.json()["error"]["message"]
+
+
+def test_a_template_for_a_model_that_reads_each_text_by_itself(serve: Serve) -> None:
+    with serve(trust_request_chat_template=True).client() as client:
+        reply = client.post("/score", json={"text_1": QUERY, "text_2": "a", "chat_template": "{{ 1 }}"})
+    assert reply.status_code == 400 and reply.json()["error"]["param"] == "chat_template"
+
+
 def test_a_model_that_reads_both_texts(reranker: RunningApp) -> None:
     """As transformers' tokenizers write a pair."""
     expected = [pair_score(bert_like().encode(QUERY, text).ids) for text in DOCUMENTS]

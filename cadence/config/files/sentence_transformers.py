@@ -6,7 +6,7 @@
 | `1_Pooling/config.json` | how hidden states become one embedding |
 | `2_Dense/config.json` | a linear map of it; its weights lie beside |
 | `config_sentence_transformers.json` | prompts by name, the default among them |
-| `sentence_bert_config.json` | the longest text |
+| `sentence_bert_config.json` | the longest text, and whether texts are read in lower case |
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class SentenceModules:
     prompts: tuple[tuple[str, str], ...] = ()  # by name: what goes before a text
     default_prompt: str = ""  # the name of one of them; "" = none
     max_length: int = 0  # tokens; 0 = not said
+    lower_case: bool = False  # texts are tokenised in lower case
     similarity: str = "cosine"  # of two embeddings: cosine | dot | euclidean | manhattan
 
     @property
@@ -92,13 +93,15 @@ def read_modules(directory: Path) -> SentenceModules:
     if prompts and not with_prompt:
         logger.warning("%s: prompts are not used: the model leaves them out of its mean", directory)
         prompts, default = (), ""
+    max_length, lower_case = _lengths(directory)
     return SentenceModules(
         pooling=pooling,
         normalize=normalize,
         dense=tuple(dense),
         prompts=prompts,
         default_prompt=default,
-        max_length=_max_length(directory),
+        max_length=max_length,
+        lower_case=lower_case,
         similarity=similarity,
     )
 
@@ -171,14 +174,14 @@ def _prompts(path: Path) -> tuple[tuple[tuple[str, str], ...], str, str]:
     return tuple(prompts.items()), default, similarity
 
 
-def _max_length(directory: Path) -> int:
+def _lengths(directory: Path) -> tuple[int, bool]:
+    """The longest text, and whether texts are read in lower case."""
     path = next((directory / name for name in _LENGTH_FILES if (directory / name).exists()), None)
     if path is None:
-        return 0
+        return 0, False
     raw = read_object(path, MOST_CONFIG_BYTES, _error)
-    if _field(raw, path, "do_lower_case", Nullable(Boolean()), False):
-        logger.warning("%s: do_lower_case has no effect here: the tokenizer's own rules apply", path)
-    return _field(raw, path, "max_seq_length", Nullable(_SIZE), None) or 0
+    lower_case = _field(raw, path, "do_lower_case", Nullable(Boolean()), False)
+    return _field(raw, path, "max_seq_length", Nullable(_SIZE), None) or 0, bool(lower_case)
 
 
 def _field(raw: dict[str, Any], path: Path, name: str, kind: FieldType, default: Any) -> Any:

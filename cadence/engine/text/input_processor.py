@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cadence.config.engine_config import ModelConfig
-from cadence.config.pooling import DECODER, PoolingConfig
+from cadence.config.pooling import DECODER, PoolingConfig, TextForm
 from cadence.core.contract.request import EngineRequest, StopRule
 from cadence.core.errors import ContextLengthError, InvalidRequestError
 from cadence.core.grammar import NO_DEFAULTS, GrammarDefaults, GrammarSpec
@@ -218,9 +218,9 @@ class InputProcessor:
         return most if kept == -1 else kept
 
     @property
-    def default_prompt(self) -> str:
-        """What goes before texts of which values are asked for."""
-        return self._limits.pooling.default_prompt
+    def text_form(self) -> TextForm:
+        """Of texts of which values are asked for."""
+        return self._limits.pooling.form()
 
     @property
     def eos_token_ids(self) -> frozenset[int]:

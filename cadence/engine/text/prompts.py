@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NotRequired, TypedDict
 
+from cadence.config.pooling import PLAIN_TEXT, TextForm
 from cadence.core.checks import integer
 from cadence.core.errors import InvalidRequestError
 from cadence.text.tokenizer import Tokenizer
@@ -105,12 +106,12 @@ def pinned(prompt: PromptType, data_parallel_rank: int | None) -> PromptType:
     return replace(parse_prompt(prompt), data_parallel_rank=data_parallel_rank)
 
 
-def begun(prompt: PromptType, prefix: str) -> PromptType:
-    """A prompt whose text has this before it; token ids stay as they are."""
-    if not prefix:
+def formed(prompt: PromptType, form: TextForm) -> PromptType:
+    """A prompt whose text has this form; token ids stay as they are."""
+    if form == PLAIN_TEXT:
         return prompt
     parsed = parse_prompt(prompt)
-    return parsed if parsed.token_ids is not None else replace(parsed, text=prefix + (parsed.text or ""))
+    return parsed if parsed.token_ids is not None else replace(parsed, text=form.of(parsed.text or ""))
 
 
 def resumed(prompt: TokensPrompt, output_token_ids: Sequence[int]) -> ParsedPrompt:

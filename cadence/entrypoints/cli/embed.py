@@ -169,10 +169,10 @@ def _table(texts: list[str], vectors_np: np.ndarray) -> list[str]:
     """How similar the texts are: each with each, or each with its nearest."""
     import numpy as np
 
+    from cadence.core.similarity import all_cosines
     from cadence.entrypoints.cli.shared.report import columns
 
-    lengths_np = np.linalg.norm(vectors_np, axis=1, keepdims=True)
-    cosines_np = (unit_np := vectors_np / np.maximum(lengths_np, 1e-12)) @ unit_np.T
+    cosines_np = all_cosines(vectors_np)
     labels = [f"{number} {_short(text)}" for number, text in enumerate(texts)]
     if len(texts) <= WIDE:
         head = ["", *map(str, range(len(texts)))]

@@ -134,7 +134,7 @@ def post_norm_parts(
     tokens, places = Embedding(build, dims.vocab, dims.hidden), learned_positions(build, dims, offset)
     return EncoderParts(
         embed=EncoderEmbedding(tokens, dims.norm(build), types=types, places=places),
-        layers=[layer(index) for index in range(dims.layers)],
+        layers=build.stage.layers(dims.layers, layer),
         norm=NoNorm(),
         vocab_size=dims.vocab,
     )

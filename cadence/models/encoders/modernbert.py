@@ -15,6 +15,7 @@ from cadence.models.dims import layer_windows
 from cadence.models.encoder import EncoderDims, EncoderEmbedding, EncoderModel, EncoderParts
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.interface.model import ForwardContext
+from cadence.models.interface.stage import Absent
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.embedding import Embedding, NoTable
 from cadence.models.layers.mlp import ExactGeluMLP
@@ -118,7 +119,7 @@ def _parts(hf: ConfigView, build: BuildContext) -> EncoderParts:
     return EncoderParts(embed=embed, layers=_layers(hf, build, dims), norm=_norm(hf, build), vocab_size=dims.vocab)
 
 
-def _layers(hf: ConfigView, build: BuildContext, dims: EncoderDims) -> list[PreNormLayer]:
+def _layers(hf: ConfigView, build: BuildContext, dims: EncoderDims) -> list[PreNormLayer | Absent]:
     """The first has no norm before its attention: the embedding was normalised."""
     every = hf["global_attn_every_n_layers"]
     kinds = hf["layer_types"] or [_SLIDING if index % every else _FULL for index in range(dims.layers)]
@@ -136,7 +137,7 @@ def _layers(hf: ConfigView, build: BuildContext, dims: EncoderDims) -> list[PreN
             _norm(hf, build),
         )
 
-    return [layer(index) for index in range(dims.layers)]
+    return build.stage.layers(dims.layers, layer)
 
 
 def _rope(hf: ConfigView, head_dim: int, kind: str) -> RopeConfig:

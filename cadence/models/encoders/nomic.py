@@ -94,7 +94,7 @@ def _parts(hf: ConfigView, build: BuildContext) -> EncoderParts:
     tokens = Embedding(build, dims.vocab, dims.hidden)
     return EncoderParts(
         embed=EncoderEmbedding(tokens, dims.norm(build), types=types, places=NoTable()),
-        layers=[layer(index) for index in range(dims.layers)],
+        layers=build.stage.layers(dims.layers, layer),
         norm=NoNorm(),
         vocab_size=dims.vocab,
     )

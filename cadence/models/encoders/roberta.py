@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from cadence.config.hf import HFConfig
 from cadence.core.pooling import CLASSIFY
+from cadence.gguf import FIRST_POSITION_FIELD
 from cadence.models.encoder import EncoderModel, EncoderParts
 from cadence.models.encoders.bert import (
     BERT_RULES,
@@ -47,4 +48,5 @@ class RobertaForTokenClassification(EncoderModel):
 
 def _parts(hf: ConfigView, build: BuildContext) -> EncoderParts:
     padding = hf.get("pad_token_id")
-    return bert_parts(hf, build, offset=2 if padding is None else padding + 1)
+    first = hf.get(FIRST_POSITION_FIELD, 2 if padding is None else padding + 1)
+    return bert_parts(hf, build, offset=first)

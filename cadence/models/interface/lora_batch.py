@@ -8,7 +8,7 @@ import torch
 
 NO_ADAPTER = -1  # in place of a slot
 
-_NOBODY = torch.empty(0, dtype=torch.int32)
+_NO_TOKENS = torch.empty(0, dtype=torch.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,4 +25,4 @@ class LoraBatch:
         return LoraBatch(self.tokens, self.wanted, self.tokens[tokens])
 
 
-NO_LORA = LoraBatch(_NOBODY, _NOBODY, _NOBODY, active=False)
+NO_LORA = LoraBatch(_NO_TOKENS, _NO_TOKENS, _NO_TOKENS, active=False)

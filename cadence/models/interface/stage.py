@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -55,6 +55,12 @@ class Stage:
 
 
 ALL_LAYERS = Stage()
+
+
+def own_layers(layers: Sequence[nn.Module]) -> range:
+    """Places of those that are here, which follow each other."""
+    own = [index for index, layer in enumerate(layers) if not isinstance(layer, Absent)]
+    return range(own[0], own[-1] + 1) if own else range(0)
 
 
 def even_partition(num_layers: int, num_stages: int, head_layers: float = 0.0) -> tuple[int, ...]:

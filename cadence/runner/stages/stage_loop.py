@@ -14,10 +14,11 @@ from cadence.core.contract.step import IntArray, StepPlan, StepResult
 from cadence.kernels.interface.links import StageLinks
 from cadence.models.interface.wanted import EVERY_TOKEN
 from cadence.runner.driver import ForwardDriver
+from cadence.runner.feature import HiddenHook
 from cadence.runner.forward_pass import ForwardPass
 from cadence.runner.graphs import StepOutputs
 from cadence.runner.layout import BatchLayout
-from cadence.runner.loop import ONE, Computed, ForwardCount, HiddenHook, until_of
+from cadence.runner.loop import ONE, Computed, ForwardCount, until_of
 from cadence.runner.parts import Part
 from cadence.runner.shapes import StepShape, Until, WantedShapes, shape_of
 from cadence.sample.sampler import Choice

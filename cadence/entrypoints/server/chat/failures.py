@@ -31,4 +31,8 @@ def raise_failure(choice: ChoiceEnd | CompletionOutput) -> None:
     if finish_reason == "error":
         raise ApiError(500, f"The request failed: {why or 'no reason was given'}.")
     if finish_reason == "abort":
-        raise ApiError(503, "The request was aborted by the server.", code="aborted")
+        raise aborted()
+
+
+def aborted() -> ApiError:
+    return ApiError(503, "The request was aborted by the server.", code="aborted")

@@ -24,9 +24,7 @@ class ConversationFields(Protocol):
 async def conversation_tokens(
     asked: ConversationFields, tools: Sequence[Mapping[str, Any]] | None, how: Encoding, state: ServerState
 ) -> list[int]:
-    if asked.chat_template and not state.options.trust_request_chat_template:
-        message = "chat templates in requests are refused; the server allows them with --trust-request-chat-template"
-        raise InvalidRequestError(message, "chat_template")
+    check_template_allowed(asked.chat_template, state)
     chat = ChatRequest(
         messages=asked.messages or [],
         tools=tools,
@@ -37,3 +35,10 @@ async def conversation_tokens(
     )
     template = asked.chat_template or state.chat_template
     return (await state.llm.texts.chat(chat, how, template, trusted=not asked.chat_template)).ids
+
+
+def check_template_allowed(template: str | None, state: ServerState) -> None:
+    """template: that a request brings"""
+    if template and not state.options.trust_request_chat_template:
+        message = "chat templates in requests are refused; the server allows them with --trust-request-chat-template"
+        raise InvalidRequestError(message, "chat_template")

@@ -10,7 +10,7 @@ from pydantic import Field
 from cadence.core.errors import InvalidRequestError
 from cadence.core.pooling_params import PoolingParams
 from cadence.entrypoints.server.protocol.body import RequestBody
-from cadence.entrypoints.server.protocol.common import INT64
+from cadence.entrypoints.server.protocol.common import INT64, Variables
 from cadence.entrypoints.server.protocol.pooling.fields import (
     HINTS,
     MAX_INPUTS,
@@ -38,6 +38,8 @@ class ScoringBody(RequestBody):
     truncation_side: Side | None = None
     use_activation: bool | None = None
     activation: bool | None = None  # an older name of it
+    chat_template: str | None = Field(default=None, max_length=262_144)  # by which a model that reads both gets a pair
+    chat_template_kwargs: Variables | None = None
     priority: Priority | None = None
     request_id: ChosenId | None = None
     cache_salt: Salt | None = None

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cadence.config.pooling import TextForm
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.protocol.pooling.fields import MAX_TOKENS, PooledBody, PooledFields
 from cadence.entrypoints.server.routes.rendered_chat import conversation_tokens
 from cadence.entrypoints.server.routes.state import ServerState
+from cadence.text.chat_template import ChatRequest
 from cadence.text.null_text_service import NullTextService
 from cadence.text.text_frame import TextFrame, longest_first
 from cadence.text.text_jobs import ALL, Kept
@@ -62,18 +64,18 @@ class TokenCut:
 class PooledTexts:
     """Makes tokens of texts, by the model's tokenizer and under the request's cut. Special tokens are never cut."""
 
-    def __init__(self, cut: TokenCut, texts: TextService | NullTextService, prefix: str) -> None:
-        """prefix: goes before every text that stands alone"""
+    def __init__(self, cut: TokenCut, texts: TextService | NullTextService, form: TextForm) -> None:
+        """form: of every text that stands alone"""
         self._cut = cut
         self._texts = texts
-        self._prefix = prefix
+        self._form = form
         self._frames: dict[int, TextFrame] = {}  # by number of texts
 
     async def tokens(self, given: str | list[int], special: bool, where: str) -> list[int]:
         cut = self._cut
         if not isinstance(given, str):
             return given[slice(*cut.kept(cut.limit))]
-        given = self._prefix + given
+        given = self._form.of(given)
         if not cut.limit:
             return (await self._encode(given, special, ALL, where)).ids
         frame = self._frame(1) if special else TextFrame()
@@ -91,6 +93,11 @@ class PooledTexts:
             first_ids, second_ids = cut.shortened(first_ids, first_size), cut.shortened(second_ids, second_size)
         return NamedPrompt(frame.joined(first_ids, second_ids), where[1], frame.second_from(first_ids))
 
+    async def written_pair(self, chat: ChatRequest, template: str, trusted: bool, where: str) -> NamedPrompt:
+        """Two texts as a template writes them, special tokens included. trusted: it is the server's or the model's"""
+        how = Encoding(False, self._cut.kept(self._cut.limit), where)
+        return NamedPrompt((await self._texts.chat(chat, how, template, trusted=trusted)).ids, where)
+
     async def _encode(self, text: str, special: bool, kept: Kept, where: str) -> TextTokens:
         return await self._texts.loaded().encode(text, Encoding(special, kept, where))
 
@@ -104,7 +111,7 @@ class PooledTexts:
 def pooled_texts(body: PooledFields, state: ServerState, prompt_name: str | None = None) -> PooledTexts:
     """prompt_name: of the model's; None = its default"""
     cut = TokenCut.of(body, state.llm.config.model.max_model_len)
-    return PooledTexts(cut, state.llm.texts, state.llm.config.pooling.prompt(prompt_name))
+    return PooledTexts(cut, state.llm.texts, state.llm.config.pooling.form(prompt_name))
 
 
 async def pooled_prompts(body: PooledBody, inputs: Sequence[str | list[int]], state: ServerState) -> list[NamedPrompt]:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from cadence.entrypoints.server.http.stream import json_response
 from cadence.entrypoints.server.protocol.body import body_schema, parse_body
 from cadence.entrypoints.server.protocol.pooling.scores import RerankBody, ScoreBody, TextPairs
-from cadence.entrypoints.server.routes.pooling.pairs import pair_scores, scoring_params
+from cadence.entrypoints.server.routes.pooling.pairs import check_pair_template, pair_scores, scoring_params
 from cadence.entrypoints.server.routes.pooling.work import PooledWork, checked_work, list_answer, usage_of
 from cadence.entrypoints.server.routes.state import ServerState, State
 
@@ -23,8 +23,8 @@ router = APIRouter(tags=["pooling"])
 @router.post("/score", openapi_extra=body_schema(ScoreBody))
 @router.post("/v1/score", openapi_extra=body_schema(ScoreBody))
 async def score(request: Request, state: State) -> Response:
-    _, pairs, work = await _read(ScoreBody, "score-", request, state)
-    found = await pair_scores(work, pairs, state)
+    body, pairs, work = await _read(ScoreBody, "score-", request, state)
+    found = await pair_scores(work, body, pairs, state)
     data = [{"index": number, "object": "score", "score": value} for number, value in enumerate(found.scores)]
     return json_response(list_answer(work, data, found.read, state))
 
@@ -35,7 +35,7 @@ async def score(request: Request, state: State) -> Response:
 async def rerank(request: Request, state: State) -> Response:
     """As Jina, Cohere and vLLM shape it: the best first."""
     body, pairs, work = await _read(RerankBody, "rerank-", request, state)
-    found = await pair_scores(work, pairs, state)
+    found = await pair_scores(work, body, pairs, state)
     order = sorted(range(pairs.count), key=lambda number: -found.scores[number])[: body.shown]
     with_text = body.return_documents is not False
     usage = usage_of(found.read, state)
@@ -61,6 +61,7 @@ async def _read(
     def make(raw: bytes) -> tuple[AnyBody, TextPairs, PooledWork]:
         body = parse_body(kind, raw, state.ignored.of(request))
         pairs = body.pairs()
+        check_pair_template(body, state)
         return body, pairs, checked_work(body, scoring_params(body, state), prefix, request, state)
 
     return await state.bodies.read(request, make)

@@ -12,10 +12,11 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 from starlette.requests import Request
 
-from cadence.core.errors import AdapterError, InvalidRequestError
+from cadence.core.errors import AbortedError, AdapterError, InvalidRequestError
 from cadence.core.pooled_outputs import PoolingOutput, PoolingRequestOutput
 from cadence.core.pooling import PoolingSpec
 from cadence.core.pooling_params import PoolingParams
+from cadence.entrypoints.server.chat.failures import aborted
 from cadence.entrypoints.server.chat.request_errors import as_sent
 from cadence.entrypoints.server.http.errors import ApiError
 from cadence.entrypoints.server.http.request_deadline import in_time
@@ -127,6 +128,8 @@ class _EngineCalls:
                 return await anext(outputs)
         except InvalidRequestError as error:
             raise as_sent(error, {"prompt": prompt.where}) from None
+        except AbortedError:
+            raise aborted() from None
         except AdapterError as error:
             raise ApiError(400, f"The request failed: {error}.", param="model") from None
 

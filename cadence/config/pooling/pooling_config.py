@@ -21,6 +21,21 @@ from cadence.core.pooling_params import PoolingParams
 
 
 @dataclass(frozen=True, slots=True)
+class TextForm:
+    """What becomes of a text before it is tokenised."""
+
+    prefix: str = ""
+    lower_case: bool = False
+
+    def of(self, text: str) -> str:
+        text = self.prefix + text
+        return text.lower() if self.lower_case else text
+
+
+PLAIN_TEXT = TextForm()
+
+
+@dataclass(frozen=True, slots=True)
 class PoolingConfig:
     """Of one model. An engine that only pools has `generates` False."""
 
@@ -43,6 +58,7 @@ class PoolingConfig:
     returned: tuple[int, ...] = ()
     prompts: tuple[tuple[str, str], ...] = ()  # by name: texts that the model wants before others
     default_prompt: str = ""  # the text of one of them, for requests that name none
+    lower_case: bool = False  # texts are tokenised in lower case
     similarity: str = "cosine"  # how two embeddings are compared: cosine | dot | euclidean | manhattan
 
     def check_writes(self) -> None:
@@ -58,8 +74,11 @@ class PoolingConfig:
             raise InvalidRequestError(f"this model cannot {task}: {can}", "task")
         return self._embedding(params, task) if task in ("embed", "token_embed") else self._scores(params, task)
 
-    def prompt(self, name: str | None) -> str:
-        """The text that goes before others: the prompt of this name, or the default."""
+    def form(self, name: str | None = None) -> TextForm:
+        """name: of the prompt that goes before a text; None = the default"""
+        return TextForm(self._prompt(name), self.lower_case)
+
+    def _prompt(self, name: str | None) -> str:
         if name is None:
             return self.default_prompt
         known = dict(self.prompts)
