@@ -13,7 +13,7 @@ from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import LayerKV
 from cadence.core.pooling import EMBED
 from cadence.kernels.interface.attention_batch import NO_BIAS, AttentionShape, DistanceBias, Sees
-from cadence.models.decoder import Layer
+from cadence.models.decoder import Layer, PostNormLayer
 from cadence.models.dims import split_heads
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, ModelInputs, PoolHead
@@ -81,6 +81,7 @@ class EncoderModel(MappedModule):
         self.heads = nn.ModuleDict(heads or {})
         self.vocab_size = parts.vocab_size
         self.own_layers = range(len(parts.layers))
+        self._is_post_norm = all(isinstance(layer, PostNormLayer) for layer in parts.layers)
 
     def kv_layers(self) -> list[LayerKV]:
         """A layer's keys serve its own queries in one forward: all layers write theirs to the same place."""
@@ -89,6 +90,10 @@ class EncoderModel(MappedModule):
 
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         x = self.embed(inputs, ctx)
+        if self._is_post_norm:
+            for layer in self.layers:
+                x = layer.normed(x, inputs, ctx)
+            return self.norm(x, ctx)
         residual = ctx.ops.zeros_like(x)
         for layer in self.layers:
             x, residual = layer(x, residual, inputs, ctx)
