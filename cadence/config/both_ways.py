@@ -12,15 +12,20 @@ from cadence.core.errors import ConfigError
 
 logger = logging.getLogger("cadence.config")
 
+# Tokens of a step on a CPU: what a layer computes of them stays in its caches, and memory is used again. Measured with
+# MiniLM on two cores: 13 % less time for 1024 than for 2048; 512 are as slow as these.
+_CPU_TOKENS = 1024
 _MEANINGLESS = ("enable_chunked_prefill", "enable_prefix_caching", "long_prefill_token_threshold")
 
 
 def both_ways(
-    args: EngineArgs, scheduler: SchedulerConfig, cache: CacheConfig, max_model_len: int
+    args: EngineArgs, scheduler: SchedulerConfig, cache: CacheConfig, max_model_len: int, kind: str
 ) -> tuple[SchedulerConfig, CacheConfig]:
-    """Refuses what cannot be; names what was asked for and has no effect."""
+    """Refuses what cannot be; names what was asked for and has no effect. kind: of the device"""
     if idle := [name for name in _MEANINGLESS if getattr(args, name)]:
         logger.warning("of a model that sees both ways prompts are computed whole: %s has no effect", ", ".join(idle))
+    if kind == "cpu" and args.max_num_batched_tokens is None:
+        scheduler = replace(scheduler, max_num_batched_tokens=max(_CPU_TOKENS, scheduler.max_num_seqs))
     return _whole_prompts(scheduler, args, max_model_len), replace(cache, enable_prefix_caching=False)
 
 

@@ -131,7 +131,7 @@ def resolve(
         )
     cache = _cache(args, caps, inputs.cpu_kv_bytes, cache_dtype)
     if pooling.sees_both_ways:
-        scheduler, cache = both_ways(args, scheduler, cache, model.max_model_len)
+        scheduler, cache = both_ways(args, scheduler, cache, model.max_model_len, caps.kind)
     if caps.kind == "cuda":
         check_devices(args, caps.count)
     return EngineConfig(

@@ -27,15 +27,19 @@ class RowScalars:
         width += width % 2  # rows stay 8-byte aligned
         self._mirror_np = np.zeros((num_rows, width), dtype=np.int32)
         self._table = torch.zeros((num_rows, width), dtype=torch.int32, device=device.torch_device)
+        self._columns_np = {name: self._column_np(name) for name in columns}
         self._dirty: dict[int, None] = {}
 
     def set(self, row: int, **values: float) -> None:
         for name, value in values.items():
-            self.get_np(name)[row] = value
+            self._columns_np[name][row] = value
         self._dirty[row] = None
 
     def get_np(self, name: str) -> np.ndarray:
         """[num_rows] view of the host mirror."""
+        return self._columns_np[name]
+
+    def _column_np(self, name: str) -> np.ndarray:
         kind, offset = self._kinds[name], self._offsets[name]
         if kind == "i64":
             return self._mirror_np.view(np.int64)[:, offset // 2]
@@ -66,19 +70,22 @@ class RowLists:
         self._device = device
         self._capacity = capacity
         self.table = torch.zeros((num_rows, capacity), dtype=torch.int32, device=device.torch_device)
-        self._indices: list[np.ndarray] = []
+        self._firsts: list[int] = []  # of what is staged: places in the table, flat
         self._values: list[np.ndarray] = []
 
     def write(self, row: int, start: int, values_np: np.ndarray) -> None:
-        first = row * self._capacity + start
-        self._indices.append(np.arange(first, first + len(values_np), dtype=np.int64))
+        self._firsts.append(row * self._capacity + start)
         self._values.append(values_np)
 
     def flush(self) -> None:
-        if not self._indices:
+        if not self._firsts:
             return
-        packed_np = np.stack([np.concatenate(self._indices), np.concatenate(self._values).astype(np.int64)])
+        counts_np = np.fromiter(map(len, self._values), dtype=np.int64, count=len(self._values))
+        shifts_np = np.array(self._firsts, dtype=np.int64) - (np.cumsum(counts_np) - counts_np)
+        packed_np = np.empty((2, int(counts_np.sum())), dtype=np.int64)
+        packed_np[0] = np.arange(packed_np.shape[1]) + np.repeat(shifts_np, counts_np)
+        np.concatenate(self._values, out=packed_np[1])
         packed = self._device.upload(packed_np)
         self.table.view(-1).index_put_((packed[0],), packed[1].to(torch.int32))
-        self._indices.clear()
+        self._firsts.clear()
         self._values.clear()

@@ -59,7 +59,7 @@ class EngineCore:
         self._check_alive()
         self._scheduler.check(request)
         if not self._intake.takes(request):
-            self._scheduler.add(request)
+            self._scheduler.join(request)
 
     def abort(self, request_ids: Iterable[str], reason: FinishReason = FinishReason.ABORT) -> None:
         request_ids = list(request_ids)

@@ -72,10 +72,13 @@ class PostNormLayer(nn.Module):
         self.attn_norm, self.mlp_norm = attn_norm, mlp_norm
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> Stream:
-        x = ctx.ops.add(x, residual)
-        x, _ = self.attn_norm.add(self.attn(x, inputs, ctx), self.attn.kept(x, ctx), ctx)
-        x, _ = self.mlp_norm.add(self.mlp(x, ctx), x, ctx)
+        x = self.normed(ctx.ops.add(x, residual), inputs, ctx)
         return x, ctx.ops.zeros_like(x)
+
+    def normed(self, x: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
+        """The same of a stream that is one tensor, before and after."""
+        x, _ = self.attn_norm.add(self.attn(x, inputs, ctx), self.attn.kept(x, ctx), ctx)
+        return self.mlp_norm.add(self.mlp(x, ctx), x, ctx)[0]
 
 
 Layer = PreNormLayer | SandwichLayer | PostNormLayer

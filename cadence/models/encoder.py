@@ -14,7 +14,7 @@ from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import LayerKV
 from cadence.core.pooling import EMBED
 from cadence.kernels.interface.attention_batch import NO_BIAS, AttentionShape, DistanceBias, Sees
-from cadence.models.decoder import Layer
+from cadence.models.decoder import Layer, PostNormLayer
 from cadence.models.dims import split_heads
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, ModelInputs, PoolHead
@@ -88,6 +88,7 @@ class EncoderModel(MappedModule):
         self.entry: StageEntry = FromTokens(parts.embed)
         self.vocab_size = parts.vocab_size
         self.own_layers = own_layers(parts.layers)
+        self._is_post_norm = all(isinstance(layer, PostNormLayer) for layer in parts.layers)  # and all are here
 
     def kv_layers(self) -> list[LayerKV]:
         """A layer's keys serve its own queries in one forward: all layers write theirs to the same place."""
@@ -95,6 +96,11 @@ class EncoderModel(MappedModule):
         return [LayerKV(shape.num_kv_heads, shape.head_dim, passing=True) for shape in shapes]
 
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
+        if self._is_post_norm:
+            x = self.embed(inputs, ctx)
+            for layer in self.layers:
+                x = layer.normed(x, inputs, ctx)
+            return self.norm(x, ctx)
         x, residual = self.entry.enter(inputs, ctx)
         for layer in self._own():
             x, residual = layer(x, residual, inputs, ctx)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cadence.core.contract.step import NO_PLAN, Mail, StepPlan, StepResult
+from cadence.core.contract.step import NO_PLAN, Mail, NewRow, StepPlan, StepResult
 from cadence.core.contract.table import RequestTable
 from cadence.models.interface.model import LayerCache
 from cadence.runner.feature import DeviceFeature, HiddenHook
@@ -27,7 +27,8 @@ class RunnerParts:
 
     requests: RequestRows
     blocks: BlockTables
-    tables: Sequence[RequestTable]  # all per-request state, `blocks` included
+    tables: Sequence[RequestTable]  # per-request state of every row, `blocks` included
+    choosing: Sequence[RequestTable]  # of rows that sample: what the choice of their tokens needs
     features: Mapping[str, DeviceFeature]  # by name
     hooks: Sequence[HiddenHook]
     sampler: SamplePipeline
@@ -38,6 +39,8 @@ class RunnerParts:
 class Runner:
     def __init__(self, parts: RunnerParts) -> None:
         self._parts = parts
+        self._all_tables = (*parts.tables, *parts.choosing)
+        self._sampling: set[int] = set()  # rows that are in all of them
         self._newest = Forwards(parts, NO_PLAN)
         self._queued: deque[tuple[int, Part]] = deque()  # (step id, forwards)
 
@@ -82,8 +85,16 @@ class Runner:
         self._end(row)
 
     def _end(self, row: int) -> None:
-        for table in self._parts.tables:
+        samples = row in self._sampling
+        self._sampling.discard(row)
+        for table in self._all_tables if samples else self._parts.tables:
             table.remove(row)
+
+    def _begin(self, request: NewRow) -> None:
+        if request.samples:
+            self._sampling.add(request.row)
+        for table in self._all_tables if request.samples else self._parts.tables:
+            table.add(request.row, request)
 
     @torch.inference_mode()
     def _apply(self, plan: StepPlan) -> None:
@@ -95,11 +106,10 @@ class Runner:
             self._parts.loop.await_rows(feature.rows_of(payload))
             feature.apply(payload)
         for request in plan.begun:
-            for table in self._parts.tables:
-                table.add(request.row, request)
+            self._begin(request)
         for blocks in plan.blocks:
             self._parts.blocks.append(blocks)
-        for table in self._parts.tables:
+        for table in self._all_tables:
             table.flush()
 
 

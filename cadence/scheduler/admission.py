@@ -141,4 +141,5 @@ def _new_row(request: RequestState, computed: int, payloads: RowPayloads) -> New
         stop_token_ids=request.stop_ids,
         max_len=request.max_len,
         payloads=payloads,
+        samples=request.samples,
     )

@@ -85,6 +85,10 @@ class Scheduler:
     def add(self, request: EngineRequest, prepared: Mapping[str, Any] = NOTHING_PREPARED) -> None:
         """Joins the waiting queue. prepared: for its features, under their names"""
         self.check(request)
+        self.join(request, prepared)
+
+    def join(self, request: EngineRequest, prepared: Mapping[str, Any] = NOTHING_PREPARED) -> None:
+        """As `add`, of a request that was checked."""
         self._num_added += 1
         tables = self._kv.new_tables(request.cache_salt, request.keys_digest)
         self._requests[request.request_id] = state = RequestState(

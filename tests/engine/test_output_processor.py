@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cadence.core.contract.engine_state import EngineStats
 from cadence.core.contract.request import FinishReason
 from cadence.core.draft_stats import NO_DRAFTS
+from cadence.core.failure import Failure, FailureCode
+from cadence.core.pooling import EMBED, LAST, PoolingSpec
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.metric import Counter
@@ -137,6 +141,37 @@ def test_a_request_that_was_discarded_is_gone(outputs: OutputProcessor) -> None:
     add(outputs)
     assert outputs.discard("r") == "r" and outputs.num_unfinished() == 0
     assert outputs.process([make_update([9])]) == ([], [])
+
+
+def add_pooled(outputs: OutputProcessor) -> None:
+    request = replace(make_request(max_tokens=1), attachments=(PoolingSpec(LAST, EMBED),))
+    outputs.add("r", [request], "prompt", ["a warning"], "an adapter")
+
+
+def test_a_request_for_values_ends_with_them_and_is_counted(tokenizer: Tokenizer) -> None:
+    metrics = MetricsByEngine("m")
+    outputs = OutputProcessor(tokenizer, metrics)
+    add_pooled(outputs)
+    assert outputs.num_unfinished() == 1 and outputs.core_ids("r") == ["r"]
+    update = make_update([], FinishReason.STOP)
+    update.pooled_np = np.ones(3, dtype=np.float32)
+    (output,), stopped = outputs.process([update])
+    assert output.finished and not stopped and output.pooled_np is update.pooled_np
+    assert (output.prompt, output.warnings, output.lora_request) == ("prompt", ["a warning"], "an adapter")
+    assert output.outputs[0].finish_reason == "stop" and output.outputs[0].token_ids == []
+    assert outputs.num_unfinished() == 0 and outputs.core_ids("r") == [] and outputs.process([update]) == ([], [])
+    counted = {one.name: one.value for one in metrics.snapshot([EngineStats()]) if isinstance(one, Counter)}
+    assert counted["cadence:pooling_requests"] == 1
+
+
+def test_a_request_for_values_that_fails_says_why(outputs: OutputProcessor) -> None:
+    add_pooled(outputs)
+    (output,), _ = outputs.process([make_update([], FinishReason.ERROR, Failure(FailureCode.BAD_LOGITS, "no numbers"))])
+    end = output.outputs[0]
+    assert output.pooled_np is None and (end.finish_reason, end.stop_reason) == ("error", "no numbers")
+    assert end.failure is FailureCode.BAD_LOGITS
+    add_pooled(outputs)
+    assert outputs.discard("r") == "r" and outputs.num_unfinished() == 0
 
 
 def test_metrics_count_tokens_and_ends(tokenizer: Tokenizer) -> None:

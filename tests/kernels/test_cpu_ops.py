@@ -23,6 +23,7 @@ from cadence.kernels.cpu.runtime import build
 from cadence.kernels.cpu.runtime.build import BuildError, load_library
 from cadence.kernels.interface.ops import DrawParams
 from cadence.kernels.reference import compose
+from cadence.kernels.reference.torch_ops import TorchOps
 from cadence.kernels.select import select_ops
 from tests.helpers import kernel_checks as checks
 from tests.helpers import kernel_checks_fused as fused
@@ -266,3 +267,19 @@ def test_without_a_compiler_the_reference_runs_with_one_warning(
     assert "no-such-compiler, is not there" in line and "times slower" in line and "apt install gcc" in line
     with pytest.raises((BuildError, ConfigError), match="no-such-compiler"):
         select_ops(CpuDevice(), "cpu")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [5, 64, 131])
+def test_sums_of_tokens_are_exact(dtype: torch.dtype, width: int) -> None:
+    """To the bit those of the reference: also halves between two multiples, numbers too large and no numbers."""
+    draw = torch.Generator().manual_seed(width)
+    x = torch.randn(70, width, generator=draw) * torch.logspace(-9, 9, 70)[:, None]
+    x[:, 1] = (torch.arange(70) - 35 + 0.5) * 2.0**-30
+    x[3, 2], x[11, 0], x[12, 4] = torch.nan, torch.inf, -torch.inf
+    wide = torch.zeros(70, 2 * width, dtype=dtype)
+    wide[:, :width] = x.to(dtype)
+    segments = torch.randint(0, 6, (70,), generator=draw)
+    for rows in (wide[:, :width], wide[:, :width].contiguous()):
+        found, expected = OPS.token_sums(rows, segments, 7), TorchOps().token_sums(rows, segments, 7)
+        assert torch.equal(found, expected) and found[:, -1].sum() >= 3 and not found[6].any()

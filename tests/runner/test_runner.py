@@ -22,6 +22,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.device.cpu import CpuDevice
 from cadence.executor.factory import device_caps, open_on
 from cadence.executor.worker.worker import Worker
+from cadence.runner.runner import Runner
 from tests.helpers.drafted_chains import QueueingCpu
 
 pytestmark = pytest.mark.device
@@ -105,6 +106,32 @@ def read(worker: Worker, num_forwards: int) -> list[list[int]]:
     while len(forwards) < num_forwards:
         forwards += worker.result().token_ids_np[:, :, 0].tolist()
     return forwards
+
+
+class ToldTable:
+    """Notes which rows it is told of."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+
+    def add(self, row: int, request: NewRow) -> None:
+        self.told.append(("add", row))
+
+    def remove(self, row: int) -> None:
+        self.told.append(("remove", row))
+
+    def flush(self) -> None: ...
+
+
+def test_what_chooses_tokens_is_told_only_of_rows_that_sample(worker: Worker) -> None:
+    every, choosing = ToldTable(), ToldTable()
+    parts = worker._runner._parts
+    runner = Runner(replace(parts, tables=[*parts.tables, every], choosing=[choosing]))
+    runner.step(plan(1, [], begun=[replace(new_row(0, [1, 2, 3]), samples=False), new_row(1, [4, 5, 6])]))
+    runner.step(plan(2, [], ended=[0, 1], begun=[new_row(0, [1, 2, 3])]))  # a row that did not sample, and does now
+    runner.step(plan(3, [], ended=[0]))
+    assert every.told == [("add", 0), ("add", 1), ("remove", 0), ("remove", 1), ("add", 0), ("remove", 0)]
+    assert choosing.told == [("add", 1), ("remove", 1), ("add", 0), ("remove", 0)]
 
 
 def run(worker: Worker, plan: StepPlan) -> list[list[int]]:

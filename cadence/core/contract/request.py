@@ -63,7 +63,7 @@ class EngineRequest:
     @property
     def keys_digest(self) -> str:
         """Of what is attached and changes the keys of its tokens."""
-        return "".join(each.keys_digest for each in self.attachments)
+        return "".join([each.keys_digest for each in self.attachments])
 
     @property
     def keys_name(self) -> str:

@@ -72,6 +72,7 @@ class NewRow:
     stop_token_ids: frozenset[int]  # eos and stop ids together: what min_tokens suppresses
     max_len: int  # most tokens (prompt + output) this request may ever hold
     payloads: RowPayloads = field(default_factory=RowPayloads)
+    samples: bool = True  # it gets tokens after its prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from cadence.core.sampling_params import RequestOutputKind
 from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.text.logprobs import LogprobNames
 from cadence.engine.text.parallel_sampling import CompletionGroup
+from cadence.engine.text.pooled_request import PooledRequest
 from cadence.engine.text.request_text import RequestText
 from cadence.engine.text.text_tap import NO_TAP, TextTap
 from cadence.text.null_tokenizer import AnyTokenizer, NullTokenizer
@@ -29,6 +30,7 @@ class OutputProcessor:
         self._texts: dict[str, RequestText] = {}  # by the core's request id (one per completion)
         self._groups: dict[str, CompletionGroup] = {}  # by the core's request id
         self._children: dict[str, list[str]] = {}  # by the user's request id
+        self._pooled: dict[str, PooledRequest] = {}  # those without tokens; the user's id is the core's
 
     def add(
         self,
@@ -39,6 +41,9 @@ class OutputProcessor:
         lora_request: object = None,
     ) -> None:
         """lora_request: what outputs say of it, as it was given"""
+        if not children[0].samples:
+            self._pooled[user_id] = PooledRequest(children[0], prompt, list(warnings), lora_request)
+            return
         kind = children[0].params.output_kind
         group = CompletionGroup(user_id, len(children), kind, list(warnings), lora_request)
         self._children[user_id] = [child.request_id for child in children]
@@ -66,8 +71,9 @@ class OutputProcessor:
         stopped: list[str] = []
         for update in updates:
             text = self._texts.get(update.request_id)
-            if text is None:
-                continue  # ended by a stop string while this token was on its way
+            if text is None:  # it has no text, or was ended by a stop string while this token was on its way
+                outputs += self._end_pooled(update)
+                continue
             if isinstance(update, RequestTokens):
                 update = text.whole(update)
             text.accept(update, self._names if text.detokenizes else self._no_names)
@@ -83,6 +89,8 @@ class OutputProcessor:
 
     def replay(self, core_id: str, token_ids: Sequence[int]) -> list[RequestOutput]:
         """Tokens that another front has counted."""
+        if core_id in self._pooled:
+            return []
         text = self._texts[core_id]
         text.accept(RequestUpdate.tokens(core_id, token_ids), self._names)
         output = self._groups[core_id].output(text) if text.wants_output() else None
@@ -90,17 +98,31 @@ class OutputProcessor:
 
     def core_ids(self, user_id: str) -> list[str]:
         """Ids under which the core still runs a user's request; empty when it is unknown or over."""
-        return self._children.get(user_id, [])
+        return [user_id] if user_id in self._pooled else self._children.get(user_id, [])
 
     def discard(self, core_id: str) -> str:
         """Forgets a request that could not be made into text. -> the user's id of it"""
+        if self._pooled.pop(core_id, None) is not None:
+            return core_id
         self._texts.pop(core_id, None)
         user_id = self._groups.pop(core_id).request_id
         self._leave(user_id, core_id)
         return user_id
 
     def num_unfinished(self) -> int:
-        return len(self._children)
+        return len(self._children) + len(self._pooled)
+
+    def _end_pooled(self, update: AnyUpdate) -> list[RequestOutput]:
+        """Of one without text; none where it is unknown or goes on."""
+        if update.finish_reason is None:
+            return []
+        request = self._pooled.pop(update.request_id, None)
+        if request is None:
+            return []
+        output = request.end(update)
+        self._metrics.finished(request)
+        self._metrics.group_finished(request.engine, 1, 0)
+        return [output]
 
     def _forget(self, text: RequestText) -> None:
         self._metrics.finished(text)

@@ -81,5 +81,4 @@ class CompletionGroup:
             num_cached_tokens=text.num_cached_tokens,
             speculation=self._all_drafts() if self._speculation else NO_DRAFTS,
             warnings=self._warnings,
-            pooled_np=text.pooled_np,
         )

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 
 from cadence.core.contract.request import EngineRequest, FinishReason
-from cadence.core.contract.step import FloatArray
 from cadence.core.contract.update import AnyUpdate, RequestTokens, RequestUpdate
 from cadence.core.draft_stats import NO_DRAFTS, DraftStats, Run, first_runs, kept_places
 from cadence.core.failure import Failure, FailureCode
@@ -23,6 +22,8 @@ from cadence.text.stop import stop_state
 class RequestText:
     """Everything the front keeps of one running request (one of n completions)."""
 
+    is_pooled = False
+
     def __init__(self, request: EngineRequest, prompt: str | None, index: int, tokenizer: AnyTokenizer) -> None:
         params = request.params
         self.request_id = request.request_id
@@ -34,7 +35,6 @@ class RequestText:
         self.stop_reason: int | str | None = None  # a token, a stop string, or the sentence of a failure
         self.failure: FailureCode | None = None
         self.num_cached_tokens = 0
-        self.pooled_np: FloatArray | None = None
         self.engine = 0  # which of several gave its newest tokens
         self.speculation: DraftStats = NO_DRAFTS
         self._drafted: list[int] = []  # places in token_ids of drafts; in a stream of deltas, of those not sent yet
@@ -60,8 +60,7 @@ class RequestText:
         """Takes in what one step produced. Sets finish_reason when a stop string was found or the core ended it."""
         self._accept_times(update)
         self.num_cached_tokens = update.num_cached_tokens
-        self.pooled_np = update.pooled_np
-        if update.new_token_ids or self.is_pooled:
+        if update.new_token_ids:
             self.engine = update.engine
         for chunk in update.prompt_logprobs:  # after a restart the prompt is computed again
             self._prompt_logprobs[chunk.start :] = prompt_position_logprobs(chunk, names)
@@ -69,10 +68,6 @@ class RequestText:
         self._accept_tokens(update, names)
         if update.runs:
             self._accept_runs(first, first_runs(update.runs, len(self.token_ids) - first))
-
-    @property
-    def is_pooled(self) -> bool:
-        return self.pooled_np is not None
 
     def whole(self, tokens: RequestTokens) -> RequestUpdate:
         """An update with them that says for the rest what the last one said."""

@@ -124,6 +124,16 @@ class CpuOps:
         )  # fmt: skip
         return out
 
+    def token_sums(self, x: torch.Tensor, segments: torch.Tensor, count: int) -> torch.Tensor:
+        x = dense_rows(x)
+        out = self._calls.empty((count, x.shape[1] + 1), torch.int64)
+        lost = self._calls.empty((x.shape[0],), torch.int32)
+        self._c.token_sums(
+            out=out, lost=lost, x=x, segment=segments, rows=x.shape[0], width=x.shape[1], x_stride=x.stride(0),
+            segments=count, dtype=x.dtype,
+        )  # fmt: skip
+        return out
+
     def pick(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
         x = x if x[0].is_contiguous() else x.contiguous()
         out = self._calls.empty((at.shape[0], *x.shape[1:]), x.dtype)

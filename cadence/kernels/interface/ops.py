@@ -51,6 +51,10 @@ class DrawParams:
     random: torch.Tensor  # [num_rows] int32: 0 in greedy rows
 
 
+SUM_SCALE = float(2**30)  # of `Ops.token_sums`
+SUM_MOST = float(2**44)  # multiples; 2 ** 18 tokens of these stay within 64 bits
+
+
 class Ops(Protocol):
     name: str
     rows: RowOps  # how rows move from one forward to the next
@@ -110,6 +114,13 @@ class Ops(Protocol):
 
     def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
         """x [T, H], table [rows, H], ids [T] int64 -> x + table[ids + offset]."""
+        ...
+
+    def token_sums(self, x: torch.Tensor, segments: torch.Tensor, count: int) -> torch.Tensor:
+        """x [T, H], segments [T] int64: of `count` sums, the one each token belongs to -> [count, H + 1] int64.
+
+        Numbers are added as integers, multiples of 1 / SUM_SCALE, of at most SUM_MOST: such a sum is exact, whatever
+        the order of tokens. The last sum counts tokens that have no finite numbers alone; these add nothing else."""
         ...
 
     def pick(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from cadence.core.errors import ConfigError
 from cadence.kernels.interface.matrix import MatrixPacker
-from cadence.kernels.interface.ops import Activation, MaybeTensor, Pair
+from cadence.kernels.interface.ops import SUM_MOST, SUM_SCALE, Activation, MaybeTensor, Pair
 
 
 class TorchOps:
@@ -37,6 +37,15 @@ class TorchOps:
 
     def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
         return x + F.embedding(ids + offset, table)
+
+    def token_sums(self, x: torch.Tensor, segments: torch.Tensor, count: int) -> torch.Tensor:
+        is_lost = ~torch.linalg.vector_norm(x, torch.inf, dim=1, keepdim=True).isfinite()
+        kept = x.masked_fill(is_lost, 0.0)
+        multiples = kept.double().mul_(SUM_SCALE).round_().clamp_(-SUM_MOST, SUM_MOST).to(torch.int64)
+        sums = torch.zeros((count, x.shape[1] + 1), dtype=torch.int64, device=x.device)
+        sums[:, :-1].index_add_(0, segments, multiples)
+        sums[:, -1:].index_add_(0, segments, is_lost.to(torch.int64))
+        return sums
 
     def pick(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
         return x.index_select(0, at)

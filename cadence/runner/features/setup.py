@@ -99,7 +99,8 @@ def build_parts(
     return RunnerParts(
         requests=requests,
         blocks=blocks,
-        tables=[requests, blocks, *sampler.tables, prompt_logprobs, *of_features],
+        tables=[requests, blocks, *of_features],
+        choosing=[*sampler.tables, prompt_logprobs],
         features={feature.name: feature for feature in features},
         hooks=[prompt_logprobs, *(hook for feature in features for hook in feature.hooks)],
         sampler=sampler,

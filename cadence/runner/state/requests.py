@@ -19,6 +19,7 @@ _COLUMNS = {
     "num_drafts": "i32",
 }
 _NO_STOP = -1
+_NO_STOPS_NP: IntArray = np.full(MOST_STOPS, _NO_STOP, dtype=np.int32)
 
 
 class RequestRows:
@@ -92,10 +93,7 @@ class RequestRows:
 
     def add(self, row: int, request: NewRow) -> None:
         self._tokens.write(row, 0, request.token_ids_np)
-        stops_np = np.full(MOST_STOPS, _NO_STOP, dtype=np.int32)
-        known = sorted(request.stop_token_ids)[:MOST_STOPS]
-        stops_np[: len(known)] = known
-        self._stops.write(row, 0, stops_np)
+        self._stops.write(row, 0, _stops_np(request.stop_token_ids))
         self._scalars.set(
             row,
             num_computed=request.num_computed,
@@ -113,6 +111,16 @@ class RequestRows:
         self._tokens.flush()
         self._stops.flush()
         self._scalars.flush()
+
+
+def _stops_np(token_ids: frozenset[int]) -> IntArray:
+    """[MOST_STOPS], not to be written to"""
+    if not token_ids:
+        return _NO_STOPS_NP
+    stops_np = _NO_STOPS_NP.copy()
+    known = sorted(token_ids)[:MOST_STOPS]
+    stops_np[: len(known)] = known
+    return stops_np
 
 
 def _on_host(column: torch.Tensor) -> IntArray:

@@ -158,6 +158,16 @@ struct rope {
     int64_t tokens, q_heads, q_token, q_head, k_heads, k_token, k_head, half, dtype;
 };
 
+/* out [segments, width + 1]: sums of the rows of each segment; the last column counts rows that are lost. lost [rows] is
+ * written on the way. */
+struct token_sums {
+    int64_t *out;
+    int32_t *lost;
+    const char *x;
+    const int64_t *segment; /* [rows] */
+    int64_t rows, width, x_stride, segments, dtype;
+};
+
 struct activate {
     char *out;
     const char *x;

@@ -12,9 +12,21 @@ _LEAST = np.float32(1e-12)  # a shorter vector is not made longer
 
 
 def finished(values_np: FloatArray, spec: PoolingSpec) -> FloatArray:
-    """values [n, entries] -> [n, entries or fewer]; where one is no number, none is"""
+    """values [n, entries] of one request -> [n, entries or fewer]; where one is no number, none is"""
     if not np.isfinite(values_np).all():
         values_np = np.full_like(values_np, np.nan)
+    return _made(values_np, spec)
+
+
+def finished_each(values_np: FloatArray, spec: PoolingSpec) -> FloatArray:
+    """The same of n requests with one vector each, which are alike: the same bits, at once."""
+    is_whole_np = np.isfinite(values_np).all(axis=1)
+    if not is_whole_np.all():
+        values_np = np.where(is_whole_np[:, None], values_np, np.float32(np.nan))
+    return _made(values_np, spec)
+
+
+def _made(values_np: FloatArray, spec: PoolingSpec) -> FloatArray:
     if spec.returned:
         values_np = values_np[:, list(spec.returned)]
     if spec.dimensions:

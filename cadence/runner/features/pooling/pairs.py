@@ -26,7 +26,7 @@ class PairRows:
     def __init__(self, device: Device, num_rows: int) -> None:
         self._scalars = RowScalars(device, num_rows, {"second_from": "i32"})
         for row in range(num_rows):
-            self.remove(row)
+            self._scalars.set(row, second_from=_NEVER)
         self._second_from = self._scalars.get("second_from")  # [num_rows] int32, strided
         self._second_from_np = self._scalars.get_np("second_from")
 
@@ -36,7 +36,8 @@ class PairRows:
             self._scalars.set(row, second_from=spec.second_from)
 
     def remove(self, row: int) -> None:
-        self._scalars.set(row, second_from=_NEVER)
+        if self._second_from_np[row] != _NEVER:
+            self._scalars.set(row, second_from=_NEVER)
 
     def flush(self) -> None:
         self._scalars.flush()

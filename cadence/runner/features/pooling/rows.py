@@ -12,11 +12,12 @@ import torch
 from cadence.core.contract.step import NewRow, PooledOutput
 from cadence.core.pooling import ALL, CLS, LAST, MEAN, POOLING, STEP, PoolingSpec
 from cadence.device.base import Device
+from cadence.kernels.interface.ops import Ops
 from cadence.models.interface.model import ForwardContext, PoolHead
 from cadence.runner.feature import DeviceFeature
-from cadence.runner.features.pooling.finish import finished
+from cadence.runner.features.pooling.finish import finished, finished_each
 from cadence.runner.features.pooling.pairs import PairRows
-from cadence.runner.features.pooling.sums import means, token_sums
+from cadence.runner.features.pooling.sums import means
 from cadence.sample.prompt_slice import PromptSlice
 
 _NO_TAGS_NP = np.zeros(0, dtype=np.int64)
@@ -58,17 +59,18 @@ class Run:
         return self.is_last and self.asked.spec.by_token
 
     @property
-    def places_np(self) -> npt.NDArray[np.int64]:
+    def places(self) -> Sequence[int]:
         """Where the hidden states lie that are wanted as they are."""
-        pooling, at = self.asked.spec.pooling, np.int64(self.hidden)
+        pooling, at = self.asked.spec.pooling, self.hidden
         if pooling == ALL:
-            return at + np.arange(self.count)
+            return range(at, at + self.count)
         if pooling == STEP:
             tags_np = self.asked.tags_np - self.first
-            return at + tags_np[(tags_np >= 0) & (tags_np < self.count)]
+            places: list[int] = (at + tags_np[(tags_np >= 0) & (tags_np < self.count)]).tolist()
+            return places
         if pooling == LAST and self.is_last:
-            return np.array([at + self.count - 1])
-        return np.array([at] if pooling == CLS and self.is_whole else [], dtype=np.int64)
+            return (at + self.count - 1,)
+        return (at,) if pooling == CLS and self.is_whole else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +98,24 @@ class PooledVectors:
     def unpack(self, arrays_np: list[np.ndarray]) -> dict[int, PooledOutput]:
         outputs: dict[int, PooledOutput] = {}
         for (pooled, _), values_np in zip(self.by_head, arrays_np, strict=True):
+            if _are_alike(pooled):
+                made_np = finished_each(values_np, pooled[0].run.asked.spec)
+                outputs |= {
+                    each.run.row: PooledOutput(each.run.first, vector_np, True)
+                    for each, vector_np in zip(pooled, made_np, strict=True)
+                }
+                continue
             start = 0
             for each in pooled:
                 outputs[each.run.row] = each.output(values_np[start : start + each.count])
                 start += each.count
         return outputs
+
+
+def _are_alike(pooled: Sequence[Pooled]) -> bool:
+    """Whether each is a request's one vector, and all are finished in the same way."""
+    spec = pooled[0].run.asked.spec if pooled else None
+    return spec is not None and not spec.by_token and all(each.run.asked.spec == spec for each in pooled)
 
 
 class PooledRows:
@@ -143,7 +158,7 @@ class PooledRows:
         by_head = []
         for name, head in self._heads.items():
             if own := [run for run in runs if run.asked.spec.head == name]:
-                pooled, x = self._vectors(hidden, own)
+                pooled, x = self._vectors(hidden, own, ctx.ops)
                 by_head.append((pooled, head(x, ctx).float()))
         return PooledVectors(by_head)
 
@@ -154,27 +169,29 @@ class PooledRows:
             runs.append(Run(row, self._rows[row], int(step.num_computed_np[at]), start, end - start))
         return runs
 
-    def _vectors(self, hidden: torch.Tensor, runs: list[Run]) -> tuple[list[Pooled], torch.Tensor]:
+    def _vectors(self, hidden: torch.Tensor, runs: list[Run], ops: Ops) -> tuple[list[Pooled], torch.Tensor]:
         """-> whose, and [n, H] in that order"""
-        found = [self._picked(hidden, runs)]
+        found = []
+        if picked := [run for run in runs if run.asked.spec.pooling != MEAN]:
+            found.append(self._picked(hidden, picked))
         if averaged := [run for run in runs if run.asked.spec.pooling == MEAN]:
-            found.append(self._averaged(hidden, averaged))
+            found.append(self._averaged(hidden, averaged, ops))
         if cut := [run for run in runs if run.asked.spec.pooling == CLS and not run.is_whole]:
             found.append(self._kept_firsts(hidden, cut))
         return [each for pooled, _ in found for each in pooled], torch.cat([x for _, x in found])
 
     def _picked(self, hidden: torch.Tensor, runs: list[Run]) -> tuple[list[Pooled], torch.Tensor]:
         """Hidden states as they are."""
-        places = [(run, run.places_np) for run in runs]
-        wanted = [(run, each_np) for run, each_np in places if len(each_np) or run.ends_by_token]
-        at_np = np.concatenate([np.zeros(0, dtype=np.int64), *(each_np for _, each_np in wanted)])
-        return [Pooled(run, len(each_np)) for run, each_np in wanted], hidden[self._device.upload(at_np)]
+        places = [(run, run.places) for run in runs]
+        wanted = [(run, each) for run, each in places if each or run.ends_by_token]
+        at_np = np.array([at for _, each in wanted for at in each], dtype=np.int64)
+        return [Pooled(run, len(each)) for run, each in wanted], hidden[self._device.upload(at_np)]
 
-    def _averaged(self, hidden: torch.Tensor, runs: list[Run]) -> tuple[list[Pooled], torch.Tensor]:
+    def _averaged(self, hidden: torch.Tensor, runs: list[Run], ops: Ops) -> tuple[list[Pooled], torch.Tensor]:
         segments_np = np.full(hidden.shape[0], len(runs), dtype=np.int64)  # the last: what is not wanted
         for number, run in enumerate(runs):
             segments_np[run.hidden : run.hidden + run.count] = number
-        sums = token_sums(hidden, self._device.upload(segments_np), len(runs) + 1)[:-1]
+        sums = ops.token_sums(hidden, self._device.upload(segments_np), len(runs) + 1)[:-1]
         if not all(run.is_whole for run in runs):
             self._sums = self._table(self._sums, sums.shape[1], torch.int64)
             sums = self._with_earlier(sums, runs)
