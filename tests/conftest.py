@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.certificates import read_certificates_once
-from tests.helpers.quick_interpreter import find_builtins_once
+from tests.helpers.quick_interpreter import quicken_interpreter
 from tests.helpers.wide import choose_examples
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -108,7 +108,7 @@ def pytest_collection() -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
-    find_builtins_once()  # what uses Triton has imported it
+    quicken_interpreter()  # what uses Triton has imported it
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -15,7 +15,7 @@ from tests.arch.source import ROOT
 from tests.helpers.smollm2 import smollm2_path
 from tests.server.helpers import ServerProcess
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.warm]
 
 EXAMPLES = ROOT / "examples"
 FLAGS = ("--max-tokens", "6")

@@ -24,7 +24,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "together": {"max_num_seqs": 32, "num_scheduler_steps": 1},
     "one by one": {"max_num_seqs": 1, "enable_prefix_caching": False},
     "chunks of 16, depth 2": {"max_num_batched_tokens": 16, "max_num_seqs": 16, "async_scheduling": True},
-    "tiny pool, bursts of 4": {"num_gpu_blocks_override": 36, "max_num_seqs": 32, "num_scheduler_steps": 4},
+    "tiny pool, bursts of 4": {"num_gpu_blocks_override": 34, "max_num_seqs": 32, "num_scheduler_steps": 4},
     "launched op by op": {"enforce_eager": True},
 }
 

@@ -97,7 +97,7 @@ def requests(vocab_size: int) -> list[tuple[list[int], SamplingParams]]:
     for index in range(NUM_REQUESTS):
         body = [rng.randrange(3, vocab_size) for _ in range(rng.choice([1, 5, 16, 17, 40, 90]))]
         prompt = (shared[: rng.choice([16, 40, 70])] if index % 3 == 0 else []) + body
-        common = {"seed": 1000 + index, "max_tokens": rng.choice([1, 30, 60, 90]), "logprobs": 2}
+        common = {"seed": 1000 + index, "max_tokens": rng.choice([1, 20, 40, 60]), "logprobs": 2}
         made.append((prompt, SamplingParams(**{**common, **options[index % len(options)]})))
     return made
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,10 @@ PARAMS = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, l
 
 
 @pytest.fixture(scope="module")
-def pair(request: pytest.FixtureRequest, tiny_model: Callable[[str], Path]) -> Iterator[tuple[LLM, Any]]:
+def pair(request: pytest.FixtureRequest, tiny_model: Callable[[str], Path]) -> tuple[LLM, Any]:
     directory = tiny_model(request.param)
-    yield (
-        LLM(str(directory), dtype="float32", max_model_len=400, num_gpu_blocks_override=200),
-        oracle.load_oracle(directory),
-    )
-    gc.collect()
+    llm = LLM(str(directory), dtype="float32", max_model_len=400, num_gpu_blocks_override=200)
+    return llm, oracle.load_oracle(directory)
 
 
 def prompts_of(lengths: Sequence[int]) -> list[list[int]]:

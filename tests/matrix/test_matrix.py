@@ -28,40 +28,47 @@ OFTEN_ENOUGH = 3  # engines that look at each pair of request features
 FIRST, *OTHERS = EVERY_FAMILY
 
 
-def of_families(points: list[Point], others: list[Point]) -> list[object]:
+# Of features alone, what two groups of KV blocks over one pool make different; with experts, all.
+OF_OTHERS = dict.fromkeys(OTHERS, ALONE)
+OF_OTHERS["gemma2"] = [
+    (name,) for name in ("chunked prefill", "prefix caching", "preemption", "speculation", "int4 KV cache")
+]
+
+
+def of_families(points: list[Point], others: dict[str, list[Point]]) -> list[object]:
     """points: on the first family; others: on each other one. Whatever is not among them is wide."""
-    every = [(FIRST, point) for point in points] + [(family, point) for family in OTHERS for point in points]
-    always = {(family, point) for family in OTHERS for point in others} | {(FIRST, point) for point in points}
+    every = [(family, point) for family in EVERY_FAMILY for point in points]
+    always = {(family, point) for family, some in {FIRST: points, **others}.items() for point in some}
     return [
         pytest.param(*each, id=f"{each[0]}-{' x '.join(each[1])}", marks=() if each in always else pytest.mark.wide)
         for each in every
     ]
 
 
-@pytest.mark.parametrize(("family", "point"), of_families(ALONE, ALONE))
+@pytest.mark.parametrize(("family", "point"), of_families(ALONE, OF_OTHERS))
 def test_one_feature(matrix_of: MatrixOf, family: str, point: Point) -> None:
     check(matrix_of(family), point)
 
 
-@pytest.mark.parametrize(("family", "point"), of_families(MANY, []))
+@pytest.mark.parametrize(("family", "point"), of_families(MANY, {}))
 def test_many_features(matrix_of: MatrixOf, family: str, point: Point) -> None:
     check(matrix_of(family), point)
 
 
-@pytest.mark.parametrize(("family", "point"), of_families(BESIDE_ADAPTERS, BESIDE_ADAPTERS[-1:]))
+@pytest.mark.parametrize(("family", "point"), of_families(BESIDE_ADAPTERS, dict.fromkeys(OTHERS, BESIDE_ADAPTERS[-1:])))
 def test_beside_adapters(matrix_of: MatrixOf, family: str, point: Point) -> None:
     check(matrix_of(family), point, with_adapters=True)
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(("family", "point"), of_families(PAIRS, []))
+@pytest.mark.parametrize(("family", "point"), of_families(PAIRS, {}))
 def test_two_features(matrix_of: MatrixOf, family: str, point: Point) -> None:
     check(matrix_of(family), point)
 
 
 @pytest.mark.wide
 @pytest.mark.parametrize("with_adapters", [False, True], ids=["alone", "adapters"])
-@pytest.mark.parametrize(("family", "point"), of_families(ALONE, []))
+@pytest.mark.parametrize(("family", "point"), of_families(ALONE, {}))
 def test_every_request(matrix_of: MatrixOf, family: str, point: Point, with_adapters: bool) -> None:
     check(matrix_of(family), point, with_adapters, whole=True)
 
