@@ -149,7 +149,7 @@ def _name_idle_options(args: EngineArgs, kind: str) -> None:
 def _longest_request(config: EngineConfig, layout: KVLayout, num_blocks: int) -> int:
     upper = config.model.max_model_len
     budget = TokenBudget.of(config.scheduler, upper, _runs(config))
-    return max_len_that_fits(layout, num_blocks, budget.in_flight, upper, config.scheduler.max_source_len)
+    return max_len_that_fits(layout, num_blocks, budget.in_flight, upper, config.scheduler.max_encoder_len)
 
 
 def _runs(config: EngineConfig) -> RunLimits:
@@ -166,7 +166,7 @@ def _features(
         features.append(HostBound())
     if slots.count:
         features.append(slots)
-    if config.scheduler.max_source_len:
+    if config.scheduler.max_encoder_len:
         budget = config.scheduler.max_num_encoder_tokens
         features.append(EncoderContents(layout.groups, budget, slots.slot_of))
     if config.speculative.enabled:

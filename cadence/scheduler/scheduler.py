@@ -55,7 +55,7 @@ class Scheduler:
     ) -> None:
         """features: in the order in which they are asked"""
         budget = TokenBudget.of(config, max_model_len, runs)
-        check_pool(layout, num_blocks, budget.in_flight, max_model_len, config.max_source_len)
+        check_pool(layout, num_blocks, budget.in_flight, max_model_len, config.max_encoder_len)
         self._by_priority = config.policy == "priority"
         self._features = {feature.name: feature for feature in features}
         self._joined, self._left = with_own(features, "join"), with_own(features, "leave")

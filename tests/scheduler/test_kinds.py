@@ -23,7 +23,7 @@ OTHER = [2, 7, 1]
 def engine_of(
     num_blocks: int = 60, windows: tuple[int, ...] = (SOURCE, 0), caching: bool = True, **config: object
 ) -> ToyEngine:
-    limits = {"max_source_len": MAX_SOURCE, "max_num_encoder_tokens": MAX_SOURCE}
+    limits = {"max_encoder_len": MAX_SOURCE, "max_num_encoder_tokens": MAX_SOURCE}
     return ToyEngine(make_config(**limits | config), make_layout(windows, SIZE), num_blocks, MAX_LEN, caching)
 
 

@@ -148,7 +148,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             burst_seconds=draw(*self.burst_seconds),
             max_inter_token_seconds=draw(*self.paces),
             min_prompt_tokens=draw(1, 2),
-            max_source_len=MAX_SOURCE,
+            max_encoder_len=MAX_SOURCE,
             max_num_encoder_tokens=draw(1, MAX_SOURCE, 3 * MAX_SOURCE),
         )
         layout = make_layout(draw(*LAYOUTS), draw(1, 2, 4))  # type: ignore[arg-type]
