@@ -66,6 +66,8 @@ class SchedulerConfig:
     max_inter_token_seconds: float = 0.0  # of a step with prompts that streams wait for; 0 = no limit
     min_prompt_tokens: int = 1  # that such a step may have, whatever they take
     adapter_slots: int = 0  # most different adapters of running requests
+    max_source_len: int = 0  # most positions of an encoder's output that a request brings; 0 = the model has no encoder
+    max_num_encoder_tokens: int = 0  # positions that encoders compute in a step, at most, or those of one request
 
 
 @dataclass(frozen=True, slots=True)

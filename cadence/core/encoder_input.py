@@ -52,3 +52,7 @@ class EncoderInput(Attachment):
     @property
     def keys_digest(self) -> str:
         return self.digest
+
+    @property
+    def source_len(self) -> int:
+        return self.length
