@@ -29,7 +29,7 @@ class RunnerParts:
     blocks: BlockTables
     tables: Sequence[RequestTable]  # per-request state of every row, `blocks` included
     choosing: Sequence[RequestTable]  # of rows that sample: what the choice of their tokens needs
-    features: Mapping[str, DeviceFeature]  # by name
+    features: Mapping[str, DeviceFeature]  # by name, in the order in which plans are applied
     hooks: Sequence[HiddenHook]
     sampler: SamplePipeline
     forward: ForwardPass  # the loop's
@@ -42,6 +42,7 @@ class Runner:
         self._all_tables = (*parts.tables, *parts.choosing)
         self._sampling: set[int] = set()  # rows that are in all of them
         self._newest = Forwards(parts, NO_PLAN)
+        self._rank = {name: index for index, name in enumerate(parts.features)}
         self._queued: deque[tuple[int, Part]] = deque()  # (step id, forwards)
 
     def step(self, plan: StepPlan) -> None:
@@ -78,6 +79,8 @@ class Runner:
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
         self._parts.forward.use_caches(caches)
+        for feature in self._parts.features.values():
+            feature.use_caches(self._parts.forward.caches)
 
     def vacate(self, row: int) -> None:
         """Ends a row outside any plan."""
@@ -101,8 +104,8 @@ class Runner:
         self._parts.loop.await_rows_of(plan)
         for row in plan.ended:
             self._end(row)
-        for name, payload in plan.payloads.items():
-            feature = self._parts.features[name]
+        for name in sorted(plan.payloads, key=self._rank.__getitem__):  # some read what those before them leave
+            feature, payload = self._parts.features[name], plan.payloads[name]
             self._parts.loop.await_rows(feature.rows_of(payload))
             feature.apply(payload)
         for request in plan.begun:
