@@ -118,7 +118,7 @@ def drafted(target_path: Path, method: str, directory: Path, kernels: str, graph
     layout = plan_layout(models.kv_layers(), BLOCK, "float32")
     speculative = SpeculativeConfig(method, MOST)
     graphs = graphs or ("exact" if kernels == "cpu" else "none")
-    limits = RunnerLimits(2, LENGTH, TOKENS, "raw_logprobs", graphs, FORWARDS, speculative)
+    limits = RunnerLimits(2, LENGTH, TOKENS, "raw_logprobs", graphs, FORWARDS, speculative=speculative)
     parts = build_parts(device, ops, models, layout, limits, ())
     runner = Runner(parts)
     caches = allocate_kv_cache(layout, 1 + 2 * LENGTH // BLOCK, device)

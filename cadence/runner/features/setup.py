@@ -85,20 +85,7 @@ def build_parts(
     drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer)
     others = _of_models(base, models, limits, layout.block_size)
     features = [*others, *drafts, *_of_every_model(base, model, limits)]
-    forward = ForwardPass(
-        ForwardParts(
-            device=device,
-            ops=ops,
-            model=model,
-            requests=requests,
-            blocks=blocks,
-            shapes=shapes,
-            graphs=graphs,
-            after=after,
-            inputs={hook.name: hook for feature in features for hook in feature.inputs},
-            block_size=layout.block_size,
-        )
-    )
+    forward = _forward(base, model, after, features, layout.block_size)
     of_features = [table for feature in features for table in feature.tables]
     return RunnerParts(
         requests=requests,
@@ -128,6 +115,25 @@ class _Base:
     sampler: SamplePipeline
     shapes: Shapes
     graphs: StepGraphs
+
+
+def _forward(
+    base: _Base, model: CausalLM, after: AfterSample, features: Sequence[DeviceFeature], block_size: int
+) -> ForwardPass:
+    return ForwardPass(
+        ForwardParts(
+            device=base.device,
+            ops=base.ops,
+            model=model,
+            requests=base.requests,
+            blocks=base.blocks,
+            shapes=base.shapes,
+            graphs=base.graphs,
+            after=after,
+            inputs={hook.name: hook for feature in features for hook in feature.inputs},
+            block_size=block_size,
+        )
+    )
 
 
 def _block_tables(device: Device, layout: KVLayout, num_rows: int, max_len: int) -> BlockTables:
