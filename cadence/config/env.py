@@ -145,16 +145,16 @@ def peer_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith("VLLM_") or name == "DO_NOT_TRACK"}
 
 
-def replaced_environment(descriptor: int, count: int) -> dict[str, str]:
+def replaced_environment(descriptor: int, count: int, unfinished: int = -1) -> dict[str, str]:
     """This process's, for the server that takes its place."""
-    return {**os.environ, _REPLACED: f"{descriptor} {count}"}
+    return {**os.environ, _REPLACED: f"{descriptor} {count} {unfinished}"}
 
 
-def take_replaced() -> tuple[int, int]:
-    """(descriptor of the socket, times that a server was replaced in this process); (-1, 0) = none was. No process that
-    is started from here sees it."""
-    descriptor, _, count = os.environ.pop(_REPLACED, "-1 0").partition(" ")
-    return int(descriptor), int(count)
+def take_replaced() -> tuple[int, int, int]:
+    """(descriptor of the socket, times that a server was replaced in this process, descriptor of the file with its
+    unfinished answers); (-1, 0, -1) = none was. No process that is started from here sees it."""
+    descriptor, count, unfinished = os.environ.pop(_REPLACED, "-1 0 -1").split(" ")
+    return int(descriptor), int(count), int(unfinished)
 
 
 def engine_environment() -> dict[str, str]:

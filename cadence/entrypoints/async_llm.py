@@ -40,6 +40,7 @@ from cadence.engine.supervise.pause import Pause
 from cadence.engine.supervise.supervisor import ENGINE_COMMAND
 from cadence.engine.text.async_beam import BeamRequest, search_beams
 from cadence.engine.text.beam import BeamSearch
+from cadence.engine.text.held_updates import Resumption, StreamPosition
 from cadence.engine.text.input_processor import InputLimits, InputProcessor, ProcessedInput
 from cadence.engine.text.output_processor import OutputProcessor, OutputStream
 from cadence.engine.text.prompts import PromptType, parse_prompt
@@ -145,6 +146,7 @@ class AsyncLLM:
     ) -> AsyncGenerator[RequestOutput]:
         """Outputs as they come. Leaving the loop early ends the request. `hints` are warnings to hand on."""
         self._check_alive()
+        params = self._open.seeded(request_id, params)
         processed = await self._inputs.process(
             request_id, prompt, params, priority=priority, cap_logprobs=cap_logprobs, lora_request=lora_request
         )
@@ -222,6 +224,18 @@ class AsyncLLM:
     def tap(self, request_id: str, tap: TextTap) -> None:
         """Text of a request that runs goes to `tap`, while its reader waits for it and nothing but text has come."""
         self._open.tap(request_id, tap)
+
+    def position(self, request_id: str) -> StreamPosition | None:
+        """How far the reader of a request is; None = it does not run. From any thread while the event loop is stuck."""
+        return self._open.position(request_id)
+
+    def stream(self, request_id: str) -> OutputStream | None:
+        """To the reader of a request; None = it does not run."""
+        return self._open.stream(request_id)
+
+    def resume(self, request_id: str, resumption: Resumption) -> None:
+        """A request that `generate` will be called for goes on where its reader was."""
+        self._open.resume(request_id, resumption)
 
     async def check_health(self) -> None:
         self._check_alive()

@@ -140,6 +140,11 @@ class FakeLLM:
             if self._outputs.core_ids(request_id):
                 self._end(request_id)
 
+    def position(self, request_id: str) -> None:
+        """Nothing goes on with another of these."""
+
+    def stream(self, request_id: str) -> None: ...
+
     async def encode(
         self, prompt: Any, params: PoolingParams, request_id: str, *, priority: int = 0, lora_request: Any = None
     ) -> AsyncIterator[PoolingRequestOutput[PoolingOutput]]:

@@ -64,7 +64,7 @@ async def serve(folder: Path, given: dict[str, Any]) -> int:
 
     bound, replacement = bind_or_inherit(options)
     replace = functools.partial(replacement.replace, last)
-    life = ServerLifecycle(create_app(llm, options, logs), options, ExitDeadline(last), replace)
+    life = ServerLifecycle(create_app(llm, options, logs), options, ExitDeadline(last), replace, replacement.handed)
     with bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # connections have it from here
         try:

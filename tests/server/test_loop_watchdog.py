@@ -128,7 +128,7 @@ def test_the_replacement_has_the_socket_and_the_number(monkeypatch: pytest.Monke
         inherited, replacement = bind_or_inherit(ServeOptions())
         assert inherited.getsockname() == bound.getsockname() and not inherited.get_inheritable()
         assert lasts == ["last"]
-        assert env.take_replaced() == (-1, 0)
+        assert env.take_replaced() == (-1, 0, -1)
         replacement.replace(lambda: lasts.append("again"))
         inherited.detach()
     assert len(executed.environments) == 1 and lasts == ["last"]  # it was replaced too often

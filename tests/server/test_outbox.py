@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from cadence.entrypoints.server.http.outbox import BODY_WRITER, HIGH_WATER, Outb
 from cadence.entrypoints.server.http.uvicorn_private import (
     HOLDS_FOR,
     NoShortcut,
+    SentTail,
     UvicornChunks,
     UvicornHttp,
     shortcut_for,
@@ -34,8 +34,9 @@ def make_cycle(transport: Any, method: str = "POST") -> RequestResponseCycle:
     scope: Any = {"method": method, "http_version": "1.1"}
     unused: dict[str, Any] = {"logger": None, "access_logger": None, "access_log": False, "default_headers": []}
     flow, event = FlowControl(transport), asyncio.Event()
+    tail: Any = SentTail(transport)
     return RequestResponseCycle(
-        scope, transport, flow, **unused, message_event=event, expect_100_continue=False, keep_alive=True,
+        scope, tail, flow, **unused, message_event=event, expect_100_continue=False, keep_alive=True,
         on_response=lambda: None,
     )  # fmt: skip
 
@@ -54,7 +55,7 @@ def test_the_version_that_the_shortcut_and_the_protocol_hold_for() -> None:
     assert uvicorn.__version__.startswith(HOLDS_FOR + "."), f"read off uvicorn {HOLDS_FOR}, not {uvicorn.__version__}"
 
     async def made() -> tuple[HttpToolsProtocol, RequestResponseCycle]:
-        return UvicornHttp(uvicorn.Config(many_turns), ServerState(), {}), make_cycle(SimpleNamespace())
+        return UvicornHttp(uvicorn.Config(many_turns), ServerState(), {}), make_cycle(Wire())
 
     protocol, cycle = asyncio.run(made())
     assert isinstance(shortcut_for(cycle.send), UvicornChunks)
@@ -66,17 +67,18 @@ def test_the_version_that_the_shortcut_and_the_protocol_hold_for() -> None:
         "data_received",
         "_start_asgi_task",
         "send_400_response",
+        "on_response_complete",
     ):
         assert hasattr(HttpToolsProtocol, name), f"uvicorn {uvicorn.__version__} lacks HttpToolsProtocol.{name}"
-    assert {"loop", "transport", "root_path", "headers", "flow", "cycle"} <= vars(protocol).keys()
-    assert {"keep_alive", "message_event", "response_started"} <= vars(cycle).keys()
+    assert {"loop", "transport", "root_path", "headers", "flow", "cycle", "pipeline"} <= vars(protocol).keys()
+    assert {"keep_alive", "message_event", "response_started", "more_body", "scope"} <= vars(cycle).keys()
     assert {"read_paused", "write_paused"} <= vars(cycle.flow).keys()
 
 
 @pytest.mark.parametrize("gone", ["chunked_encoding", "flow", "transport", "disconnected", "response_complete"])
 def test_another_server_has_no_shortcut(gone: str) -> None:
     async def scenario() -> None:
-        cycle = make_cycle(SimpleNamespace())
+        cycle = make_cycle(Wire())
         delattr(cycle, gone)
         assert isinstance(shortcut_for(cycle.send), NoShortcut)
         assert isinstance(shortcut_for(hidden(cycle.send)), NoShortcut)
@@ -120,7 +122,7 @@ class Unseen:
         await self._app(scope, receive, hidden(send))
 
 
-async def answer_of(app: Answer, http: str, method: str) -> bytes:
+async def answer_of(app: Answer, http: Any, method: str) -> bytes:
     """All that a client reads."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
@@ -143,8 +145,8 @@ async def answer_of(app: Answer, http: str, method: str) -> bytes:
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("app", [many_turns, held_back])
 def test_the_same_bytes_with_and_without_the_shortcut(app: Answer, method: str) -> None:
-    by_transport = asyncio.run(answer_of(Outbox(app), "httptools", method))
-    by_asgi = asyncio.run(answer_of(Unseen(Outbox(app)), "httptools", method))
+    by_transport = asyncio.run(answer_of(Outbox(app), UvicornHttp, method))
+    by_asgi = asyncio.run(answer_of(Unseen(Outbox(app)), UvicornHttp, method))
     assert by_transport == by_asgi
     body = by_transport.partition(b"\r\n\r\n")[2]
     assert by_transport.startswith(b"HTTP/1.1 200") and (body.endswith(b"the end\r\n0\r\n\r\n") or method == "HEAD")
@@ -163,6 +165,14 @@ class Wire:
         self.sent.append(data)
         if sum(map(len, self.sent)) > HIGH_WATER:
             self.cycle.flow.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return sum(map(len, self.sent))
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None: ...
 
     def read(self) -> bytes:
         content = b"".join(self.sent)

@@ -39,7 +39,7 @@ class OutputProcessor:
         prompt: str | None,
         warnings: Sequence[str] = (),
         lora_request: object = None,
-    ) -> None:
+    ) -> CompletionGroup:
         """lora_request: what outputs say of it, as it was given"""
         if not children[0].samples:
             self._pooled[user_id] = PooledRequest(children[0], prompt, list(warnings), lora_request)
@@ -50,6 +50,12 @@ class OutputProcessor:
         for index, child in enumerate(children):
             self._texts[child.request_id] = RequestText(child, prompt, index, self._tokenizer)
             self._groups[child.request_id] = group
+        return group
+
+    def num_shown(self, group: CompletionGroup) -> dict[int, int]:
+        """Tokens of each completion of a request that outputs were made of."""
+        texts = [self._texts[core_id] for core_id in self.core_ids(group.request_id)]
+        return {**group.lengths, **{text.index: text.num_shown for text in texts}}
 
     def put_text(self, update: AnyUpdate, streams: Mapping[str, OutputStream]) -> bool:
         """Where nothing but text comes of an update, and its stream has a tap for it, puts it there; else does nothing.
@@ -159,6 +165,16 @@ class OutputStream:
     def is_tapped(self) -> bool:
         """Whether the next text goes to the tap: all before it was read."""
         return self._is_waiting and self._pending is None and self._error is None and self._tap.is_ready
+
+    @property
+    def is_waiting(self) -> bool:
+        """The reader waits for what comes next, or has not yet seen that it came."""
+        return self._is_waiting
+
+    def num_unread(self) -> dict[int, int]:
+        """Tokens of each completion that has some for the reader, or its end."""
+        pending = self._pending
+        return {} if pending is None else {one.index: len(one.token_ids) for one in pending.outputs}
 
     def put_text(self, index: int, text: str, token_ids: Sequence[int]) -> None:
         """To the tap. Where that fails the reader, which waits, is told, and ends the request."""

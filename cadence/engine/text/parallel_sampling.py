@@ -36,8 +36,7 @@ class CompletionGroup:
     ) -> None:
         self.request_id = request_id
         self.count = count
-        self.longest = 0  # tokens of the longest completion that has ended
-        self._num_ended = 0
+        self.lengths: dict[int, int] = {}  # tokens of each completion that has ended
         self._kind = kind
         self._warnings = warnings
         self._lora_request = lora_request
@@ -46,9 +45,13 @@ class CompletionGroup:
 
     def is_last(self, text: RequestText) -> bool:
         """To be asked once of each completion, at its end."""
-        self.longest = max(self.longest, len(text.token_ids))
-        self._num_ended += 1
-        return self._num_ended == self.count
+        self.lengths[text.index] = len(text.token_ids)
+        return len(self.lengths) == self.count
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest completion that has ended."""
+        return max(self.lengths.values(), default=0)
 
     def output(self, text: RequestText) -> RequestOutput | None:
         """The output to show now that one completion changed; None while only the final one is wanted."""

@@ -130,6 +130,11 @@ class RequestText:
         self._drafted += [first + place for place in kept_places(runs)]
 
     @property
+    def num_shown(self) -> int:
+        """Tokens that outputs were made of."""
+        return self._sent_tokens
+
+    @property
     def detokenizes(self) -> bool:
         return self._params.detokenize
 

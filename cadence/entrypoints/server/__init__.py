@@ -1,7 +1,8 @@
 """The HTTP server, which speaks OpenAI's and Anthropic's protocols: the application and the processes around it.
 
 `app` puts routes and layers together, `openapi` describes them. `server` is the process: signals, a deadline for its
-exit, and `loop_watchdog`, which notices a stuck event loop so that `replacement` restarts the server. With several API
-processes, `api_servers` starts each (`api_child`), `acceptor` deals connections out, `api_process` serves them, and
-`shared_adapters` has the one table of adapters. Imports the folders below and `webui`; the shell imports it.
+exit, and `loop_watchdog`, which notices a stuck event loop so that `replacement` restarts the server, which goes on
+with its answers (`resume`). With several API processes, `api_servers` starts each (`api_child`), `acceptor` deals
+connections out, `api_process` serves them, and `shared_adapters` has the one table of adapters. Imports the folders
+below and `webui`; the shell imports it.
 """

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
@@ -33,13 +34,17 @@ from cadence.entrypoints.server.api_servers import serve_many
 from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.exit_deadline import NO_EXIT_DEADLINE, ExitDeadline
 from cadence.entrypoints.server.http import listen
-from cadence.entrypoints.server.http.connection import BoundedHttpProtocol, HttpLimits
+from cadence.entrypoints.server.http.connection import BoundedHttpProtocol, HttpLimits, ResumedRequest
 from cadence.entrypoints.server.http.connections import Connections
 from cadence.entrypoints.server.http.middleware import load_middleware
 from cadence.entrypoints.server.http.outbox import Outbox
 from cadence.entrypoints.server.http.tls import TlsConnection, tls_context
 from cadence.entrypoints.server.loop_watchdog import LoopWatchdog
-from cadence.entrypoints.server.replacement import NO_REPLACEMENT, Replacement
+from cadence.entrypoints.server.replacement import NO_REPLACEMENT, Replacement, TakeUnfinished
+from cadence.entrypoints.server.resume.answer import resumed_request
+from cadence.entrypoints.server.resume.hand_over import HandOver
+from cadence.entrypoints.server.resume.suspects import Suspects
+from cadence.entrypoints.server.resume.unfinished import HandedOver
 from cadence.entrypoints.server.routes.state import ServerState
 from cadence.entrypoints.server.start_signals import StartSignals, StoppedWhileStarting
 from cadence.entrypoints.server.stop_signals import StopSignals
@@ -111,14 +116,14 @@ async def _start_and_serve(
         logs.flush(LOG_FLUSH_S)
 
     replace = functools.partial(replacement.replace, last)
-    life = ServerLifecycle(create_app(llm, options, logs), options, ExitDeadline(last), replace)
+    life = ServerLifecycle(create_app(llm, options, logs), options, ExitDeadline(last), replace, replacement.handed)
     try:
         return await life.run(bound, serving)
     finally:
         await life.end_engine()
 
 
-def _do_nothing() -> None:
+def _do_nothing(take_unfinished: TakeUnfinished) -> None:
     pass
 
 
@@ -133,12 +138,14 @@ class HttpServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    async def adopt(self, connection: socket.socket) -> None:
-        """Serves a connection that was accepted elsewhere."""
+    async def adopt(self, connection: socket.socket, resumed: ResumedRequest | None = None) -> None:
+        """Serves a connection that was accepted elsewhere. resumed: it has begun elsewhere with this request"""
         given = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
         with contextlib.suppress(OSError):  # the client is gone
             make = functools.partial(self.config.http_protocol_class, **given)
-            await asyncio.get_running_loop().connect_accepted_socket(make, connection)
+            _, protocol = await asyncio.get_running_loop().connect_accepted_socket(make, connection)
+            if resumed is not None and isinstance(protocol, BoundedHttpProtocol):
+                protocol.resume(resumed)
 
 
 class ServerLifecycle:
@@ -149,13 +156,15 @@ class ServerLifecycle:
         app: FastAPI,
         options: ServeOptions,
         deadline: ExitDeadline = NO_EXIT_DEADLINE,
-        replace: Callable[[], None] = _do_nothing,
+        replace: Callable[[TakeUnfinished], None] = _do_nothing,
+        handed: Sequence[HandedOver] = (),
     ) -> None:
-        """replace: the process, when it is stuck; where it returns, the process ends"""
+        """replace: the process, when it is stuck; where it returns, the process ends. handed: answers to go on with"""
         self._state: ServerState = app.state.server
         self._options = options
         self._deadline = deadline
         self._replace = replace
+        self._handed = handed
         self._connections = Connections(options.write_timeout, options.max_connections)
         self._server = HttpServer(uvicorn_config(app, options, self._connections))
         self._signals = 0
@@ -185,6 +194,14 @@ class ServerLifecycle:
         """Serves a connection that another process has accepted."""
         self._spawn(self._server.adopt(connection))
 
+    def resume(self, handed: Sequence[HandedOver]) -> None:
+        """Goes on with what another process has begun."""
+        if unfinished := sum(bool(one.answer.content) for one in handed):
+            _say(f"going on with {unfinished} unfinished answers")
+        for one in handed:
+            request = resumed_request(one.answer, self._state.llm)
+            self._spawn(self._server.adopt(socket.socket(fileno=one.descriptor), request))
+
     def on_signal(self) -> None:
         """The first: no new requests, those in flight finish. The second: they end now, with an error. The third: so
         does the process."""
@@ -202,8 +219,12 @@ class ServerLifecycle:
     def _on_stuck(self, signals: StopSignals) -> None:
         """In another thread. A process that was told to end is not replaced."""
         if not (self._signals or signals.is_pending()):
-            self._replace()
+            self._replace(self._take_unfinished)
         self._deadline.now(1)
+
+    def _take_unfinished(self) -> list[HandedOver]:
+        suspects = Suspects(threading.main_thread().ident or 0)
+        return HandOver(self._state.llm, suspects).take(self._server.server_state.connections)
 
     async def end_engine(self) -> None:
         """The readers of what still runs get an error at once; the engine may take a while to leave. Signals are still
@@ -261,6 +282,7 @@ class ServerLifecycle:
     async def _announce(self, on_serving: Callable[[], None]) -> None:
         while not self._server.started:
             await asyncio.sleep(0.005)
+        self.resume(self._handed)
         on_serving()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

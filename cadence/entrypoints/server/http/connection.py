@@ -5,6 +5,7 @@ shape of every other error."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -14,10 +15,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cadence.config.serve_options import ServeOptions
 from cadence.entrypoints.server.http.auth import OPEN_PATHS
 from cadence.entrypoints.server.http.connections import Capacity, Connections
+from cadence.entrypoints.server.http.early_rejection import GUARDED
 from cadence.entrypoints.server.http.errors import ErrorReply, reply_for, route_path, unavailable
 from cadence.entrypoints.server.http.outbox import HIGH_WATER
-from cadence.entrypoints.server.http.uvicorn_private import UvicornHttp
+from cadence.entrypoints.server.http.uvicorn_private import AnswerGate, OpenGate, UvicornHttp
 
+RESUMED_PATHS = GUARDED - {"/v1/responses"}  # requests that change nothing but their answer
+WrapApp = Callable[[ASGIApp, AnswerGate | OpenGate], ASGIApp]
 SPARE_READ_S = 5.0  # for a request to arrive on a connection that is one too many
 
 
@@ -30,6 +34,17 @@ class HttpLimits:
     @classmethod
     def of(cls, options: ServeOptions) -> HttpLimits:
         return cls(options.max_header_bytes, options.max_header_count, options.read_timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class ResumedRequest:
+    """One that another process has answered in part."""
+
+    unsent: bytes  # written to the connection first
+    content: bytes  # head and body of the request; b"" = there is none
+    is_begun: bool  # the head of its answer was written
+    closes: bool  # the connection ends with the answer
+    wrap: WrapApp
 
 
 class BoundedHttpProtocol(UvicornHttp):
@@ -46,6 +61,8 @@ class BoundedHttpProtocol(UvicornHttp):
         self._head_bytes = 0  # received of a head that is not complete
         self._refused = False
         self._read_timer: asyncio.TimerHandle | None = None  # runs while a request is awaited or arrives
+        self._resumes: ResumedRequest | None = None  # until its answer begins
+        self._is_resuming = False  # until its head is read
 
     def attach(self, wire: asyncio.Transport, capacity: Capacity) -> None:
         """Called before `connection_made` where there is TLS between the two."""
@@ -124,7 +141,43 @@ class BoundedHttpProtocol(UvicornHttp):
         if not self._refused:
             super().on_message_complete()
 
+    def keeps_body(self, scope: Scope) -> bool:
+        """What is run again is not run a third time."""
+        again, self._is_resuming = self._is_resuming, False
+        is_plain = self._wire is self.transport and not again
+        return is_plain and scope["method"] == "POST" and route_path(scope) in RESUMED_PATHS
+
+    def may_keep(self, num_bytes: int) -> bool:
+        return self._connections.may_keep(num_bytes)
+
+    def forget_kept(self, num_bytes: int) -> None:
+        self._connections.forget_kept(num_bytes)
+
+    @property
+    def has_part_of_request(self) -> bool:
+        """Of a head that was read in part: the rest of it cannot be read elsewhere."""
+        return self._in_head and self._head_bytes > 0
+
+    @property
+    def descriptor(self) -> int:
+        """-1 where the connection ends, or only this process can go on with it."""
+        is_alive = self._wire is self.transport and not self.transport.is_closing()
+        return int(self._wire.get_extra_info("socket").fileno()) if is_alive else -1
+
+    def resume(self, request: ResumedRequest) -> None:
+        """On a connection that is new to this process: goes on with a request that came to another."""
+        if request.unsent:
+            self.transport.write(request.unsent)
+        if request.content:
+            self._resumes, self._is_resuming = request, True
+            self.data_received(request.content)
+
     def app_for_request(self, app: ASGIApp) -> ASGIApp:
+        request, self._resumes = self._resumes, None
+        if request is not None:
+            if request.closes:
+                self.close_after_answer()
+            return request.wrap(app, self.gate_answer() if request.is_begun else OpenGate())
         if self._capacity is not Capacity.HEALTH_ONLY:
             return app
         self.close_after_answer()

@@ -18,6 +18,7 @@ logger = logging.getLogger("cadence.server")
 RESERVE = 128  # descriptors that are not for ordinary connections, or a quarter where there are few
 SPARE = 32  # of those, for health checks when all else is taken
 MAX_PERIOD_S = 5.0  # between two looks at the readers
+MAX_KEPT_BYTES = 2**26  # of bodies of requests that are being answered
 
 
 class Capacity(enum.Enum):
@@ -44,6 +45,17 @@ class Connections:
         self._open: set[asyncio.BaseTransport] = set()
         self._readers: set[Reader] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._kept_bytes = 0
+
+    def may_keep(self, num_bytes: int) -> bool:
+        """Whether there is room for so many more bytes of a request, which are counted then until `forget_kept`."""
+        if self._kept_bytes + num_bytes > MAX_KEPT_BYTES:
+            return False
+        self._kept_bytes += num_bytes
+        return True
+
+    def forget_kept(self, num_bytes: int) -> None:
+        self._kept_bytes -= num_bytes
 
     def enter(self, wire: asyncio.BaseTransport) -> Capacity:
         """`wire` is the transport next to the socket. Call `leave` when it is lost."""

@@ -117,6 +117,16 @@ class OutboxWriter:
         self._ready = False
         self._sending = asyncio.ensure_future(self._finish(_Begun(steps, waits_for)))
 
+    @property
+    def unflushed(self) -> bytes | None:
+        """What waits for the end of the turn; None where more waits that cannot be seen."""
+        return self._pending if self._ready and self._sending is None else None
+
+    async def settle(self) -> None:
+        """All that was put has been handed to the server."""
+        self.flush()
+        await self._until_ready()
+
     def _take(self) -> bytes:
         pending, self._pending = self._pending, b""
         return pending

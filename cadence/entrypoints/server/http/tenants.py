@@ -13,6 +13,8 @@ from collections.abc import Sequence
 
 from starlette.types import Scope
 
+from cadence.entrypoints.server.http.request_ids import add_engine_id
+
 TENANT = "cadence.tenant"  # in the ASGI scope
 DIGEST_CHARS = 32
 
@@ -45,7 +47,9 @@ class Tenants:
 
     def engine_id(self, scope: Scope, name: str) -> str:
         """The id of a request inside the server: its client chose the beginning, and only that."""
-        return f"{name}-{secrets.token_hex(8)}{self._mark(tenant_of(scope))}"
+        engine_id = f"{name}-{secrets.token_hex(8)}{self._mark(tenant_of(scope))}"
+        add_engine_id(scope, engine_id)
+        return engine_id
 
     def owns(self, scope: Scope, engine_id: str) -> bool:
         return engine_id.endswith(self._mark(tenant_of(scope)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter
@@ -16,7 +16,7 @@ from cadence.entrypoints.server.chat.events import ChatJob
 from cadence.entrypoints.server.chat.failures import check_event
 from cadence.entrypoints.server.chat.truncation import Truncation
 from cadence.entrypoints.server.http.direct import DirectStream
-from cadence.entrypoints.server.http.request_ids import request_id
+from cadence.entrypoints.server.http.request_ids import created, request_id, token
 from cadence.entrypoints.server.http.stream import EventStream, admitted, json_response, started_stream
 from cadence.entrypoints.server.http.tenants import tenant_of
 from cadence.entrypoints.server.protocol.beam import beam_params, shape_of
@@ -57,7 +57,7 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
     """The job, how its answer looks, and its estimated tokens."""
     body = parse_body(ChatCompletionBody, raw, state.ignored.of(request))
     name, model, job = checked_job(body, request, state)
-    view = _view(body, state, {"id": name, "created": int(time.time()), "model": model})
+    view = _view(body, state, {"id": name, "created": created(request.scope), "model": model})
     return job, view, job.estimated_tokens()
 
 
@@ -67,6 +67,8 @@ def checked_job(body: ChatCompletionBody, request: Request, state: ServerState) 
     model = state.check_writer(body.model)
     name = f"chatcmpl-{body.request_id}" if body.request_id else request_id(request, "chatcmpl-")
     job = make_job(body, state, name, request)
+    if body.tools:
+        job = replace(job, id_seed=token(request.scope))
     if job.params.n > state.options.max_completions:
         raise InvalidRequestError(f"n must be at most {state.options.max_completions}", "n")
     check_weight(job.params, job.params.n)
@@ -156,5 +158,5 @@ def _echo(messages: list[dict[str, Any]], role: str) -> str:
 
 def prepare_job(body: ChatCompletionBody, state: ServerState, name: str, request: Request) -> tuple[ChatJob, ChatView]:
     """One conversation of several in a request."""
-    base = {"id": name, "created": int(time.time()), "model": state.check_model(body.model)}
+    base = {"id": name, "created": created(request.scope), "model": state.check_model(body.model)}
     return make_job(body, state, name, request), _view(body, state, base)

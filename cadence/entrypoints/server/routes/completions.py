@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -22,7 +21,7 @@ from cadence.entrypoints.server.chat.truncation import Truncation
 from cadence.entrypoints.server.http.admission import estimate_tokens
 from cadence.entrypoints.server.http.direct import DirectStream
 from cadence.entrypoints.server.http.merge import merged
-from cadence.entrypoints.server.http.request_ids import request_id
+from cadence.entrypoints.server.http.request_ids import created, request_id
 from cadence.entrypoints.server.http.stream import EventStream, admitted, json_response, started_stream
 from cadence.entrypoints.server.http.tenants import tenant_of
 from cadence.entrypoints.server.protocol.beam import beam_params, shape_of
@@ -89,7 +88,7 @@ def checked_work(body: CompletionBody, request: Request, state: ServerState) -> 
         raise InvalidRequestError(f"prompts times n must be at most {state.options.max_completions}; got {count}", "n")
     check_weight(params, count)
     name = f"cmpl-{body.request_id}" if body.request_id else request_id(request, "cmpl-")
-    base = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
+    base = {"id": name, "object": "text_completion", "created": created(request.scope), "model": model}
     return Work(body, prompts, estimate_tokens(prompts), params, beam, _view(body, state, base), name, request)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
@@ -16,6 +15,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.server.chat.events import ChatEvent, ChatJob
 from cadence.entrypoints.server.chat.failures import check_event
 from cadence.entrypoints.server.http.errors import reply_for
+from cadence.entrypoints.server.http.request_ids import token
 from cadence.entrypoints.server.http.stream import (
     EventStream,
     Pings,
@@ -64,7 +64,7 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
     body = parse_body(MessagesBody, raw, state.ignored.of(request))
     body.check()
     model = state.check_writer(body.model)
-    message_id = f"msg_{secrets.token_hex(12)}"
+    message_id = f"msg_{token(request.scope)[:24]}"
     generation = body.generation(state.chat.separates_reasoning)
     fields = EndpointFields(body.max_tokens, None, SENT_NAMES, structured=body.structured())
     params = sampling_params(generation, state.default_sampling, fields)
@@ -76,6 +76,7 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
         priority=priority_of(generation, request.headers),
         max_output=body.max_tokens,
         adapter=state.adapters.of(body.model),
+        id_seed=token(request.scope),
     )
     return job, MessageAnswer(message_id, model, body.parallel_calls()), job.estimated_tokens()
 
