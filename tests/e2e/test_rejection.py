@@ -36,7 +36,7 @@ pytestmark = pytest.mark.engine
 
 BY_PROBABILITY = {"rejection_sample_method": "probabilistic"}
 PROMPT, ALLOWED = [7, 30, 11], [5, 6, 40, 41]
-NUM_TEXTS = 3000
+NUM_TEXTS = 1500
 WAYS: dict[str, dict[str, Any]] = {
     "as many drafts as pay": {"speculative_config": {"adaptive": True}},
     "bursts of 4, two steps in flight": {"num_scheduler_steps": 4, "async_scheduling": True},

@@ -13,6 +13,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.flat_logprobs import FlatLogprobs
 from cadence.core.outputs import CompletionOutput
 from tests.helpers import oracle
+from tests.helpers.wide import mostly_wide_rows
 
 pytestmark = pytest.mark.engine
 
@@ -71,7 +72,10 @@ def first_repetition(tokens: list[int], low: int, high: int, count: int) -> int:
     return len(tokens)
 
 
-@pytest.mark.parametrize(("low", "high", "count"), [(0, 1, 2), (1, 3, 2), (2, 6, 3), (1, 10, 2), (4, 9, 2)])
+PATTERNS = [(0, 1, 2), (1, 3, 2), (2, 6, 3), (1, 10, 2), (4, 9, 2)]  # (tokens at least, at most, how often)
+
+
+@pytest.mark.parametrize(("low", "high", "count"), mostly_wide_rows(PATTERNS, [PATTERNS[0], PATTERNS[2]]))
 def test_outputs_that_repeat_are_ended(llm: LLM, low: int, high: int, count: int) -> None:
     detection = {"min_pattern_size": low, "max_pattern_size": high, "min_count": count}
     endings = set()

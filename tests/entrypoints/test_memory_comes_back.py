@@ -55,8 +55,12 @@ def fail_in_a_step(number, kind):
             raise kind("broken")
         return plain(*args, **named)
     GatedMLP.after = after
+"""
 
-llm = open_llm(load_format="dummy", hf_overrides=LARGE)  # everything that is made once per process is there now
+LARGE_LLM = 'load_format="dummy", hf_overrides=LARGE'
+# Everything that is made once per process is there then.
+WARM_UP = """
+llm = open_llm({options})
 llm.generate("warm", GREEDY, use_tqdm=False)
 del llm
 """
@@ -142,15 +146,15 @@ for name, (work, options) in MORE.items():
 print(json.dumps(found))
 """
     ends = {name: (work, OPTIONS.get(name, {})) for name, work in ENDS.items()}
-    assert run(directory, script, ends) == {name: [[], 0] for name in ENDS}
+    assert run(directory, WARM_UP.format(options="") + script, ends) == {name: [[], 0] for name in ENDS}
 
 
 def test_memory_and_threads_are_those_of_before(directory: Path) -> None:
-    """Three large models, one after the other: each is freed whole, so none adds to the one before."""
+    """Large models, one after the other: each is freed whole, so none adds to the one before."""
     script = """
 found = {"rss": [rss()], "threads": [threads()], "alive": []}
 most = 0
-for _ in range(3):
+for _ in range(2):
     llm = open_llm(load_format="dummy", hf_overrides=LARGE)
     llm.generate(["some words"] * 4, GREEDY, use_tqdm=False)
     most = max(most, rss())
@@ -159,7 +163,7 @@ for _ in range(3):
     found["rss"].append(rss()); found["threads"].append(threads()); found["alive"] += alive(refs)
 print(json.dumps({**found, "most": most}))
 """
-    found = run(directory, script)
+    found = run(directory, WARM_UP.format(options=LARGE_LLM) + script)
     print(found)
     assert found["alive"] == []
     assert len(set(found["threads"])) == 1
@@ -221,7 +225,7 @@ for ending in ("del", "shutdown", "with", "del"):
     found.append([alive(refs), held, free()])
 print(json.dumps(found))
 """
-    found = run(directory, script)
+    found = run(directory, WARM_UP.format(options=LARGE_LLM) + script)
     print(found)
     for alive, held, free in found:
         assert alive == []

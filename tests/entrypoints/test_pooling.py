@@ -13,7 +13,6 @@ import pytest
 import safetensors.torch
 import torch
 from tokenizers import processors
-from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from cadence import LLM, PoolingParams, SamplingParams
 from cadence.core.errors import CadenceError, InvalidRequestError
@@ -133,6 +132,8 @@ class _PoolingThatListens:
 
 @pytest.mark.parametrize("limit", [None, 9, -1])
 def test_pairs_become_prompts_as_transformers_makes_them(tmp_path: Path, limit: int | None) -> None:
+    from transformers import PreTrainedTokenizerFast
+
     directory = pair_tokenizer(tmp_path)
     tokenizer, peer = load_tokenizer(directory), PreTrainedTokenizerFast.from_pretrained(directory)
     texts = ["the dog", CORPUS[0], "a", CORPUS[1]]
@@ -149,6 +150,8 @@ def test_pairs_become_prompts_as_transformers_makes_them(tmp_path: Path, limit: 
 
 def test_a_cross_encoder_reads_two_texts_at_once(tmp_path: Path) -> None:
     """The second text has a type of its own, which changes the score."""
+    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
     sizes = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 3}
     config = BertConfig(vocab_size=320, max_position_embeddings=64, num_labels=1, **sizes)
     model = BertForSequenceClassification(config).eval()

@@ -23,8 +23,14 @@ SIZES: list[Any] = [0, -1, 3, 10**12, 2**62, 10**400]  # one of them may be true
 NOT_NUMBERS: list[Any] = ["64", "x" * 100_000, [], ["a"], [None] * 1000, {"a": {"b": 1}}]
 NUMBERS: list[Any] = [1.5, 1e308, float("nan"), float("-inf"), True, None]
 LIES = [*SIZES, *NOT_NUMBERS, *NUMBERS]
+PARTS = 3  # in which every field has been told every lie; in one of them, some of each kind
 
 DEEP = 100_000
+
+
+def lies_of(part: int, number: int) -> list[Any]:
+    """Of field `number`, in one of PARTS; the fields of one part have all of them among them."""
+    return LIES[(part + number) % PARTS :: PARTS]
 
 
 def damages(raw: bytes) -> Iterator[tuple[str, bytes]]:

@@ -20,6 +20,7 @@ def quicken_interpreter() -> None:
     if interpreter is None:
         return
     _find_builtins_once(interpreter)
+    _patch_once(interpreter)
     _leave_out_dropped_checks(interpreter.interpreter_builder)
     _make_shapes_once(interpreter.tl.core)
     _find_numpy_types_once(interpreter)
@@ -40,6 +41,38 @@ def _find_builtins_once(interpreter: Any) -> None:
                 interpreter._patch_attr(package, name, member, builder, scope)
 
     interpreter._patch_builtin = patch_builtin
+
+
+class _PatchScope:
+    """What a kernel has patched, until `restore`."""
+
+    def __init__(self, scope: Any, patched: set[Any], added: frozenset[Any]) -> None:
+        self._scope, self._patched, self._added = scope, patched, added
+
+    def restore(self) -> None:
+        self._patched -= self._added
+        self._scope.restore()
+
+
+def _patch_once(interpreter: Any) -> None:
+    """A function that a kernel calls finds the language patched by the kernel; the interpreter patches it again."""
+    patch_all, nothing = interpreter._patch_lang, interpreter._LangPatchScope()
+    patched: set[Any] = set()
+
+    @functools.cache
+    def languages(fn: Any) -> frozenset[Any]:
+        known = (interpreter.tl, interpreter.tl.core)
+        return frozenset(value for value in fn.__globals__.values() if inspect.ismodule(value) and value in known)
+
+    def patch_lang(fn: Any) -> Any:
+        added = languages(fn) - patched
+        if not added:
+            return nothing
+        scope = patch_all(fn)
+        patched.update(added)
+        return _PatchScope(scope, patched, added)
+
+    interpreter._patch_lang = patch_lang
 
 
 def _leave_out_dropped_checks(builder: Any) -> None:

@@ -19,15 +19,25 @@ from xdist.scheduler import LoadFileScheduling
 
 _MATRIX = ("tests/matrix/test_matrix.py", "tests/matrix/test_truly_on.py")
 _CACHE = re.compile(r"\w+ KV cache")
-MOSTLY_WAITING = (  # the longest first
+MOSTLY_WAITING = (  # the longest first; those with a browser one after another, for they share one
     "tests/engine/test_supervisor.py",
+    "tests/server/test_webui_browser.py",
+    "tests/server/test_webui_chat.py",
+    "tests/server/test_webui_markdown.py",
+    "tests/server/test_webui_real.py",
+    "tests/server/test_webui_embed.py",
+    "tests/server/test_docs_browser.py",
     "tests/server/test_slow_readers.py",
-    "tests/distributed/test_api_processes.py",
-    "tests/server/test_fault_injector.py",
-    "tests/distributed/test_data_parallel.py",
-    "tests/server/test_loop_watchdog.py",
     "tests/distributed/test_faults.py",
     "tests/distributed/test_ray.py",
+    "tests/distributed/test_api_processes.py",
+    "tests/server/test_fault_injector.py",
+    "tests/distributed/test_shared_responses.py",
+    "tests/server/test_structured_real.py",
+    "tests/distributed/test_data_parallel.py",
+    "tests/server/test_logs.py",
+    "tests/server/test_metrics.py",
+    "tests/server/test_loop_watchdog.py",
     "tests/distributed/test_joining.py",
     "tests/server/test_limits.py",
 )

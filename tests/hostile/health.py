@@ -35,9 +35,16 @@ class Target:
     url: str
     pid: int = 0
     log: Callable[[], str] = str
+    is_warm: bool = False  # `warm_up` was called
 
     def client(self) -> httpx.Client:
         return httpx.Client(base_url=self.url, trust_env=False, verify=False, timeout=600.0)
+
+
+def warm_up(target: Target) -> None:
+    with target.client() as client, ThreadPoolExecutor(_WARM_UP // 4) as pool:
+        for path, body in (*canary.CANARIES, *_WARM_UPS):
+            list(pool.map(lambda _, p=path, b=body: client.post(p, json=b), range(_WARM_UP)))
 
 
 class Health:
@@ -47,8 +54,9 @@ class Health:
         self._target = target
         self._bounds = bounds
         self.peak_mb: dict[str, float] = {}
+        if not target.is_warm:
+            warm_up(target)
         with target.client() as client:
-            self._warm_up(client)
             self._answers = canary.ask(client)
         refused = [answer for answer in self._answers if answer.startswith("status")]
         if refused:
@@ -78,11 +86,6 @@ class Health:
                 return client.get("/health").status_code == 200
         except httpx.HTTPError:
             return False
-
-    def _warm_up(self, client: httpx.Client) -> None:
-        with ThreadPoolExecutor(_WARM_UP // 4) as pool:
-            for path, body in (*canary.CANARIES, *_WARM_UPS):
-                list(pool.map(lambda _, p=path, b=body: client.post(p, json=b), range(_WARM_UP)))
 
     def _idle(self, client: httpx.Client) -> list[str]:
         ends = time.monotonic() + self._bounds.scaled(self._bounds.settle_s)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.helpers.tiny_models import make_tiny
-from tests.hostile.health import Target
+from tests.hostile.health import Target, warm_up
 from tests.server.helpers import ServerProcess
 
 # Few KV blocks, so that the memory they take is there from the start and they are evicted and used again.
@@ -28,4 +28,6 @@ def start_server(folder: Path, *flags: str) -> Iterator[Target]:
     """A server process of its own; the model is made in `folder` unless it is there."""
     model = folder if (folder / "config.json").exists() else make_tiny("llama", folder)
     with ServerProcess(model, *FLAGS, *ADAPTERS, "--chat-template", TEMPLATE, *flags) as server:
-        yield Target(server.url, server.process.pid, server.output)
+        target = Target(server.url, server.process.pid, server.output, is_warm=True)
+        warm_up(target)
+        yield target

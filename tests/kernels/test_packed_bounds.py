@@ -30,5 +30,5 @@ def test_products_stay_within_their_memory() -> None:
 
 def test_damaged_files_are_refused_or_run(tmp_path: Path) -> None:
     good = make_tiny_gguf(tmp_path / "good.gguf", "Q4_1")
-    refused, loaded = (int(part.split()[0]) for part in run("gguf_fuzz", str(good), "60").split(","))
+    refused, loaded = (int(part.split()[0]) for part in run("gguf_fuzz", str(good), "40").split(","))
     assert refused > 10 and loaded > 10  # both kinds of damage were tried

@@ -14,7 +14,7 @@ from schemathesis.generation import GenerationMode
 
 from tests.server.helpers import FakeLLM, RunningApp, run_app
 
-EXAMPLES = 8  # per operation and mode
+EXAMPLES, MANY = 4, 30  # per operation and mode
 WITH_BODY = (
     "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
     "/tokenize", "/detokenize", "/v1/chat/completions/batch", "/v1/chat/completions/render",
@@ -49,10 +49,20 @@ def test_everything_described_is_tried(described: schemathesis.BaseSchema) -> No
 
 @pytest.mark.parametrize(("path", "mode"), CASES, ids=[f"{path}-{mode.name.lower()}" for path, mode in CASES])
 def test_no_request_breaks_the_server(described: schemathesis.BaseSchema, path: str, mode: GenerationMode) -> None:
+    send_requests(described, path, mode, EXAMPLES)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(("path", "mode"), CASES, ids=[f"{path}-{mode.name.lower()}" for path, mode in CASES])
+def test_none_of_many_breaks_the_server(described: schemathesis.BaseSchema, path: str, mode: GenerationMode) -> None:
+    send_requests(described, path, mode, MANY)
+
+
+def send_requests(described: schemathesis.BaseSchema, path: str, mode: GenerationMode, examples: int) -> None:
     for operation in described[path].values():
 
         @settings(
-            max_examples=EXAMPLES,
+            max_examples=examples,
             deadline=None,
             derandomize=True,
             database=None,
