@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from cadence.core.contract.request import EngineRequest, FinishReason
 from cadence.core.contract.update import AnyUpdate, RequestTokens, RequestUpdate
 from cadence.core.draft_stats import NO_DRAFTS, DraftStats, Run, first_runs, kept_places
+from cadence.core.encoder_input import EncoderInput
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.flat_logprobs import FlatLogprobs
 from cadence.core.outputs import CompletionOutput, PositionLogprobs, RequestMetrics
@@ -17,6 +18,12 @@ from cadence.engine.text.repetition import make_watch
 from cadence.text.detokenizer import Detokenizer, NullDetokenizer
 from cadence.text.null_tokenizer import AnyTokenizer
 from cadence.text.stop import stop_state
+
+
+def _encoder_ids(request: EngineRequest) -> list[int] | None:
+    """What an encoder reads of it, where that is text."""
+    content = request.attached(EncoderInput)
+    return None if content is None or not len(content.token_ids_np) else content.token_ids_np.tolist()
 
 
 class RequestText:
@@ -30,6 +37,7 @@ class RequestText:
         self.index = index
         self.prompt = prompt
         self.prompt_token_ids = request.prompt_token_ids
+        self.encoder_token_ids = _encoder_ids(request)
         self.token_ids: list[int] = []
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None  # a token, a stop string, or the sentence of a failure
