@@ -16,7 +16,7 @@ from cadence.audio.limits import AudioLimits
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server import app as app_module
 from cadence.entrypoints.speech.events import SpokenSegment, SpokenText, Transcript, TranscriptEvent
-from cadence.entrypoints.speech.options import SpeechOptions, SpeechRequest
+from cadence.entrypoints.speech.requests import TranscriptWish, SpeechRequest
 from cadence.entrypoints.speech.recordings import Recordings
 from cadence.entrypoints.speech.service import Speech
 from tests.server.fakes_chat import MODEL, openai_client
@@ -31,14 +31,14 @@ class TellsTimes:
     """Says the same of every recording, and notes what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[float, SpeechOptions, SpeechRequest]] = []
+        self.asked: list[tuple[float, TranscriptWish, SpeechRequest]] = []
 
-    def check(self, options: SpeechOptions) -> None:
+    def check(self, options: TranscriptWish) -> None:
         if options.language == "xx":
             raise InvalidRequestError("language is not one of the model's: 'xx'", "language")
 
     async def transcribe(
-        self, samples_np: Any, options: SpeechOptions, request: SpeechRequest
+        self, samples_np: Any, options: TranscriptWish, request: SpeechRequest
     ) -> AsyncGenerator[TranscriptEvent, None]:
         seconds = len(samples_np) / 16_000
         self.asked.append((seconds, options, request))

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cadence.audio.segments import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class PartialText:
+    """What is written of the current window so far. It may still change: later events say the same part again."""
+
+    text: str
+
 
 @dataclass(frozen=True, slots=True)
 class SpokenText:
-    """Text that follows what was said before."""
+    """Text that follows what was said before, and stays."""
 
     text: str
 
@@ -16,16 +25,16 @@ class SpokenText:
 class SpokenSegment:
     """A piece of the transcript and its place in the recording."""
 
-    id: int
-    start: float  # seconds
-    end: float  # seconds
-    text: str
-    token_ids: tuple[int, ...] = ()
-    seek: int = 0  # where its window began, in frames of 10 ms
-    temperature: float = 0.0
-    avg_logprob: float = 0.0
-    compression_ratio: float = 0.0
-    no_speech_prob: float = 0.0
+    number: int
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """How far the recording was read, in seconds."""
+
+    done: float
+    total: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +45,7 @@ class Transcript:
     language: str  # its code
     task: str  # "transcribe" or "translate"
     duration: float  # of the recording, seconds
-    segments: list[SpokenSegment] = field(default_factory=list)
-    num_tokens: int = 0  # that the model wrote
+    segments: list[Segment] = field(default_factory=list)
 
 
-TranscriptEvent = SpokenText | SpokenSegment | Transcript
+TranscriptEvent = PartialText | SpokenText | SpokenSegment | Heard | Transcript

@@ -19,7 +19,7 @@ from cadence.entrypoints.server.protocol.audio.bodies import SpeechForm, form_sc
 from cadence.entrypoints.server.protocol.sampling import priority_of
 from cadence.entrypoints.server.routes.state import ServerState, State
 from cadence.entrypoints.speech.events import Transcript, TranscriptEvent
-from cadence.entrypoints.speech.options import TRANSCRIBE, TRANSLATE, SpeechOptions, SpeechRequest
+from cadence.entrypoints.speech.requests import TRANSCRIBE, TRANSLATE, TranscriptWish, SpeechRequest
 from cadence.entrypoints.speech.subtitles import subtitles
 
 router = APIRouter(tags=["audio"])
@@ -42,7 +42,7 @@ class SpeechWork:
 
     form: SpeechForm
     upload: Upload
-    options: SpeechOptions
+    options: TranscriptWish
     engine: SpeechRequest
     name: str
     model: str  # that signs the answer
@@ -52,7 +52,7 @@ def _checked(task: str, request: Request, state: ServerState) -> SpeechWork:
     upload: Upload = request.scope[UPLOAD]
     form = parse_form(upload, state.ignored.of(request))
     model = state.check_model(form.model)
-    options = SpeechOptions(
+    options = TranscriptWish(
         task=task,
         language=form.language or "",
         prompt=form.prompt or "",

@@ -1,4 +1,4 @@
-"""What a user may ask of a recording."""
+"""What a user may ask of a recording, and whose it is."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ TRANSCRIBE, TRANSLATE = "transcribe", "translate"
 
 
 @dataclass(frozen=True, slots=True)
-class SpeechOptions:
+class TranscriptWish:
     task: str = TRANSCRIBE  # or TRANSLATE: to English
     language: str = ""  # of the speech, by its code or name; "" = it is found out
     prompt: str = ""  # text before the recording, or names that are spoken in it
-    temperature: float | None = None  # None = 0, and more where that gives a poor text
-    max_tokens: int | None = None  # of each window; None = what fits
+    temperature: float = 0.0  # 0 = the best guess, and more where that gives a poor text
+    max_tokens: int = 0  # of each window; 0 = what fits
+    seed: int = 0
     sampling: Mapping[str, Any] = field(default_factory=dict)  # further fields of `SamplingParams`
+    partial_text: bool = False  # also tells the text of a window while it is written
 
 
 @dataclass(frozen=True, slots=True)
