@@ -75,6 +75,8 @@ class Runner:
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
         self._parts.forward.use_caches(caches)
+        for feature in self._parts.features.values():
+            feature.use_caches(self._parts.forward.caches)
 
     def vacate(self, row: int) -> None:
         """Ends a row outside any plan."""

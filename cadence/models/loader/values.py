@@ -13,7 +13,7 @@ def as_ours(stored: torch.Tensor, rule: Rule) -> torch.Tensor:
     index, count = rule.columns
     if count > 1 and values.dim() == 2:
         values = values.chunk(count, dim=1)[index]
-    return values.float() + rule.add if rule.add else values
+    return values.float() * rule.times + rule.add if rule.add or rule.times != 1.0 else values
 
 
 def stored_shape(ours: tuple[int, ...], rule: Rule) -> tuple[int, ...]:
