@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import io
-import wave
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx
-import numpy as np
 import openai
 import pytest
 
 from cadence.audio.limits import AudioLimits
+from cadence.audio.segments import SpeechSegment
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server import app as app_module
 from cadence.entrypoints.speech.events import SpokenSegment, SpokenText, Transcript, TranscriptEvent
-from cadence.entrypoints.speech.requests import TranscriptWish, SpeechRequest
 from cadence.entrypoints.speech.recordings import Recordings
+from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptWish
 from cadence.entrypoints.speech.service import Speech
+from tests.helpers.sounds import sound
 from tests.server.fakes_chat import MODEL, openai_client
 from tests.server.helpers import RunningApp
 from tests.server.test_completions import Serve
@@ -45,27 +44,18 @@ class TellsTimes:
         segments = []
         for number, (start, end, text) in enumerate(WORDS):
             yield SpokenText(text.lstrip() if number == 0 else text)
-            segments.append(SpokenSegment(id=number, start=start, end=end, text=text, token_ids=(number,)))
-            yield segments[-1]
-        yield Transcript(text=TEXT, language="en", task=options.task, duration=seconds, segments=segments, num_tokens=7)
-
-
-def sound(seconds: float = 1.25, rate: int = 8000) -> bytes:
-    file = io.BytesIO()
-    with wave.open(file, "wb") as out:
-        out.setnchannels(1)
-        out.setsampwidth(2)
-        out.setframerate(rate)
-        tone = np.sin(np.arange(int(seconds * rate)) * 0.3) * 9000
-        out.writeframes(tone.astype("<i2").tobytes())
-    return file.getvalue()
+            segments.append(SpeechSegment(start=start, end=end, text=text, tokens=(number,)))
+            yield SpokenSegment(number, segments[-1])
+        yield Transcript(text=TEXT, language="en", task=options.task, duration=seconds, segments=segments)
 
 
 @pytest.fixture
 def teller(monkeypatch: pytest.MonkeyPatch) -> TellsTimes:
     """What servers hear with, from here on."""
     teller = TellsTimes()
-    monkeypatch.setattr(app_module, "open_speech", lambda llm, max_bytes: Speech(teller, Recordings(AudioLimits())))
+    monkeypatch.setattr(
+        app_module, "open_speech", lambda llm, check_end, max_bytes: Speech(teller, Recordings(AudioLimits()))
+    )
     return teller
 
 

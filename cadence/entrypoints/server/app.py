@@ -19,6 +19,7 @@ from cadence.core.errors import CadenceError
 from cadence.engine.log_queue import LogQueue, NullLogQueue
 from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.server.chat.engine import ChatEngine
+from cadence.entrypoints.server.chat.failures import raise_failure
 from cadence.entrypoints.server.chat.format_tables import load_formats
 from cadence.entrypoints.server.http.admission import AdmissionControl
 from cadence.entrypoints.server.http.auth import Authentication
@@ -127,7 +128,7 @@ def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQu
         ignored=IgnoredFields(options.strict_requests),
         peers=peers,
         responses=ResponseClient(peers.open_store, timed.abort),
-        speech=open_speech(timed, options.max_audio_bytes),
+        speech=open_speech(timed, raise_failure, options.max_audio_bytes),
         adapters=adapters,
         adapter_link=peers.open_adapters(adapters),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cadence.audio.segments import Segment
+from cadence.audio.segments import SpeechSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class SpokenSegment:
     """A piece of the transcript and its place in the recording."""
 
     number: int
-    segment: Segment
+    segment: SpeechSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Transcript:
     language: str  # its code
     task: str  # "transcribe" or "translate"
     duration: float  # of the recording, seconds
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[SpeechSegment] = field(default_factory=list)
 
 
 TranscriptEvent = PartialText | SpokenText | SpokenSegment | Heard | Transcript

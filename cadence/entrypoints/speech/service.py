@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.speech.events import TranscriptEvent
-from cadence.entrypoints.speech.requests import TranscriptWish, SpeechRequest
 from cadence.entrypoints.speech.recordings import Recordings
+from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptWish
 
 FloatArray = npt.NDArray[np.float32]
 ReadFile = Callable[[], bytes]

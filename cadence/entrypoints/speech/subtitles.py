@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cadence.entrypoints.speech.events import SpokenSegment
+from cadence.audio.segments import SpeechSegment
 
 SUBTITLES = ("srt", "vtt")
 
 
-def subtitles(segments: Sequence[SpokenSegment], kind: str) -> str:
+def subtitles(segments: Sequence[SpeechSegment], kind: str) -> str:
     """kind: srt or vtt"""
     if kind == "vtt":
         parts = [f"{_time(one.start, '.')} --> {_time(one.end, '.')}\n{_line(one)}\n" for one in segments]
@@ -21,7 +21,7 @@ def subtitles(segments: Sequence[SpokenSegment], kind: str) -> str:
     return "\n".join(parts)
 
 
-def _line(segment: SpokenSegment) -> str:
+def _line(segment: SpeechSegment) -> str:
     """An arrow in a text would be read as a time."""
     return segment.text.strip().replace("-->", "->")
 

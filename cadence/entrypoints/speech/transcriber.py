@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from cadence.audio.asks import Answer, AskKind, SpeechAsk, SpeechModel, SpeechOptions
+from cadence.audio.asks import AskKind, SpeechAnswer, SpeechAsk, SpeechModel, SpeechOptions
+from cadence.audio.languages import language_code
 from cadence.audio.prompts import start_tokens
-from cadence.audio.segments import Segment
+from cadence.audio.segments import SpeechSegment
 from cadence.audio.transcription import Transcription
 from cadence.core.encoder_input import EncoderInput
-from cadence.core.errors import CadenceError
 from cadence.core.outputs import CompletionOutput, RequestOutput
-from cadence.core.sampling_params import RequestOutputKind
+from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.entrypoints.speech.events import (
     Heard,
     PartialText,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
 
 FloatArray = npt.NDArray[np.float32]
+CheckEnd = Callable[[CompletionOutput], None]
 
 ANY_LANGUAGE = "en"  # stands for the one that is found out, where a wish is checked
 
@@ -40,14 +41,16 @@ ANY_LANGUAGE = "en"  # stands for the one that is found out, where a wish is che
 class WhisperTranscriber:
     """Shared by all recordings; each is one `Transcription`, whose asks are requests of their own."""
 
-    def __init__(self, llm: AsyncLLM, model: SpeechModel, recordings: Recordings) -> None:
+    def __init__(self, llm: AsyncLLM, model: SpeechModel, recordings: Recordings, check_end: CheckEnd) -> None:
+        """check_end: raises where the engine ended a request badly"""
         self._llm = llm
         self._model = model
         self._recordings = recordings
+        self._check_end = check_end
 
     def check(self, wish: TranscriptWish) -> None:
         start_tokens(self._model.vocabulary, wish.language or ANY_LANGUAGE, wish.task, timestamps=True)
-        self._sampled(wish)
+        SamplingParams(temperature=wish.temperature, seed=wish.seed, **wish.sampling)  # raises, where out of range
 
     async def transcribe(
         self, samples_np: FloatArray, wish: TranscriptWish, request: SpeechRequest
@@ -57,7 +60,7 @@ class WhisperTranscriber:
         yield Heard(0.0, work.seconds)
         number = 0
         while (ask := work.next()) is not None:
-            answer = Answer((), (), {})
+            answer = SpeechAnswer((), (), {})
             async with aclosing(self._answers(ask, wish, request, number)) as answers:
                 async for answer, is_whole in answers:
                     if wish.partial_text and not is_whole and ask.kind is AskKind.TEXT:
@@ -79,7 +82,7 @@ class WhisperTranscriber:
     async def _options(self, wish: TranscriptWish) -> SpeechOptions:
         prompt = (await self._llm.texts.encode(f" {wish.prompt.strip()}")).ids if wish.prompt.strip() else []
         plain = SpeechOptions(
-            language=wish.language,
+            language=language_code(wish.language) if wish.language else "",
             task=wish.task,
             prompt=tuple(token for token in prompt if token < self._model.vocabulary.end_of_text),
             max_tokens=wish.max_tokens,
@@ -89,7 +92,7 @@ class WhisperTranscriber:
 
     async def _answers(
         self, ask: SpeechAsk, wish: TranscriptWish, request: SpeechRequest, number: int
-    ) -> AsyncGenerator[tuple[Answer, bool], None]:
+    ) -> AsyncGenerator[tuple[SpeechAnswer, bool], None]:
         """What the engine has said so far, and whether that is all."""
         features_np = ask.features_np
         prompt: Any = {
@@ -107,20 +110,14 @@ class WhisperTranscriber:
             async for output in parts:
                 said = _joined(said, output.outputs[0])
                 if output.finished:
-                    _check_finish(said)
-                yield Answer.of(said), output.finished
+                    self._check_end(said)
+                yield SpeechAnswer.of(said), output.finished
 
-    def _text(self, answer: Answer) -> str:
+    def _text(self, answer: SpeechAnswer) -> str:
         return self._model.decode([t for t in answer.token_ids if t < self._model.vocabulary.end_of_text])
 
-    def _sampled(self, wish: TranscriptWish) -> None:
-        """Raises where a field of the sampling is out of its range."""
-        from cadence.core.sampling_params import SamplingParams
 
-        SamplingParams(temperature=wish.temperature, seed=wish.seed, **wish.sampling)
-
-
-def _told(segments: list[Segment], count: int) -> list[TranscriptEvent]:
+def _told(segments: list[SpeechSegment], count: int) -> list[TranscriptEvent]:
     """The last `count` of the segments, as events."""
     told: list[TranscriptEvent] = []
     for number in range(len(segments) - count, len(segments)):
@@ -136,8 +133,3 @@ def _joined(said: CompletionOutput | None, new: CompletionOutput) -> CompletionO
     tokens = [*said.token_ids, *new.token_ids]
     logprobs: Any = [*(said.logprobs or ()), *(new.logprobs or ())]
     return replace(new, token_ids=tokens, logprobs=logprobs)
-
-
-def _check_finish(said: CompletionOutput) -> None:
-    if said.finish_reason in ("abort", "error"):
-        raise CadenceError(f"the engine ended a window of the recording: {said.finish_reason}")

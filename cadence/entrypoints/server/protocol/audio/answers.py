@@ -8,8 +8,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+from cadence.audio.segments import SpeechSegment
 from cadence.entrypoints.server.http.stream import StartedStream, event
-from cadence.entrypoints.speech.events import SpokenSegment, SpokenText, Transcript, TranscriptEvent
+from cadence.entrypoints.speech.events import PartialText, SpokenSegment, SpokenText, Transcript, TranscriptEvent
+
+FRAMES_A_SECOND = 100  # of features: what OpenAI counts places in
 
 
 def usage_of(transcript: Transcript) -> dict[str, Any]:
@@ -27,21 +30,21 @@ def verbose_answer(transcript: Transcript) -> dict[str, Any]:
         "language": transcript.language,
         "duration": round(transcript.duration, 3),
         "text": transcript.text,
-        "segments": [segment_of(segment) for segment in transcript.segments],
+        "segments": [segment_of(number, one) for number, one in enumerate(transcript.segments)],
         "usage": usage_of(transcript),
     }
 
 
-def segment_of(segment: SpokenSegment) -> dict[str, Any]:
+def segment_of(number: int, segment: SpeechSegment) -> dict[str, Any]:
     return {
-        "id": segment.id,
-        "seek": segment.seek,
+        "id": number,
+        "seek": int(segment.start * FRAMES_A_SECOND),
         "start": round(segment.start, 3),
         "end": round(segment.end, 3),
         "text": segment.text,
-        "tokens": list(segment.token_ids),
+        "tokens": list(segment.tokens),
         "temperature": segment.temperature,
-        "avg_logprob": segment.avg_logprob,
+        "avg_logprob": segment.average_logprob,
         "compression_ratio": segment.compression_ratio,
         "no_speech_prob": segment.no_speech_prob,
     }
@@ -62,8 +65,10 @@ class TranscriptStream:
                     yield event({"type": "transcript.text.delta", "delta": item.text, **self._chunk(item.text)})
                 elif isinstance(item, Transcript):
                     yield event(self._done(item))
-                elif self._with_segments:
-                    yield event(_segment_event(item))
+                elif isinstance(item, SpokenSegment) and self._with_segments:
+                    yield event(_segment_event(item.number, item.segment))
+                elif isinstance(item, PartialText):
+                    yield event({"type": "transcript.text.partial", "text": item.text})
 
     def _done(self, transcript: Transcript) -> dict[str, Any]:
         usage = usage_of(transcript)
@@ -75,10 +80,10 @@ class TranscriptStream:
         return {**self._base, "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish_reason}]}
 
 
-def _segment_event(segment: SpokenSegment) -> dict[str, Any]:
+def _segment_event(number: int, segment: SpeechSegment) -> dict[str, Any]:
     return {
         "type": "transcript.text.segment",
-        "id": f"seg_{segment.id}",
+        "id": f"seg_{number}",
         "start": round(segment.start, 3),
         "end": round(segment.end, 3),
         "text": segment.text,

@@ -27,6 +27,7 @@ class SpeechForm(RequestBody):
     prompt: str | None = Field(default=None, max_length=MAX_PROMPT)  # text before the recording, or names in it
     response_format: FORMATS = "json"
     stream: bool = False
+    stream_partial_text: bool | None = None  # also tells the text of the current window, which may still change
     stream_include_usage: bool | None = None
     stream_continuous_usage_stats: bool | None = None
     language: str | None = Field(default=None, max_length=32)  # of the speech; none = it is found out
@@ -66,7 +67,7 @@ class SpeechForm(RequestBody):
 
     def sampling(self) -> dict[str, Any]:
         """Fields with the names of `SamplingParams`; those that were given."""
-        names = ("top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty", "repetition_penalty")
+        names = ("top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 

@@ -19,7 +19,7 @@ from cadence.entrypoints.server.protocol.audio.bodies import SpeechForm, form_sc
 from cadence.entrypoints.server.protocol.sampling import priority_of
 from cadence.entrypoints.server.routes.state import ServerState, State
 from cadence.entrypoints.speech.events import Transcript, TranscriptEvent
-from cadence.entrypoints.speech.requests import TRANSCRIBE, TRANSLATE, TranscriptWish, SpeechRequest
+from cadence.entrypoints.speech.requests import TRANSCRIBE, TRANSLATE, SpeechRequest, TranscriptWish
 from cadence.entrypoints.speech.subtitles import subtitles
 
 router = APIRouter(tags=["audio"])
@@ -56,9 +56,11 @@ def _checked(task: str, request: Request, state: ServerState) -> SpeechWork:
         task=task,
         language=form.language or "",
         prompt=form.prompt or "",
-        temperature=form.temperature,
-        max_tokens=form.max_completion_tokens,
+        temperature=form.temperature or 0.0,
+        max_tokens=form.max_completion_tokens or 0,
+        seed=form.seed or 0,
         sampling=form.sampling(),
+        partial_text=form.stream and bool(form.stream_partial_text),
     )
     state.speech.check(options)
     name = request_id(request, "trsc-" if task == TRANSCRIBE else "trsl-")
