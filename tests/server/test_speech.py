@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx
@@ -10,43 +9,14 @@ import openai
 import pytest
 
 from cadence.audio.limits import AudioLimits
-from cadence.audio.segments import SpeechSegment
-from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server import app as app_module
-from cadence.entrypoints.speech.events import SpokenSegment, SpokenText, Transcript, TranscriptEvent
 from cadence.entrypoints.speech.recordings import Recordings
-from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptWish
 from cadence.entrypoints.speech.service import Speech
 from tests.helpers.sounds import sound
 from tests.server.fakes_chat import MODEL, openai_client
+from tests.server.fakes_speech import TEXT, WORDS, TellsTimes
 from tests.server.helpers import RunningApp
 from tests.server.test_completions import Serve
-
-WORDS = ((0.0, 1.5, " It was the best"), (1.5, 61.25, " of times."))
-TEXT = "It was the best of times."
-
-
-class TellsTimes:
-    """Says the same of every recording, and notes what it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[float, TranscriptWish, SpeechRequest]] = []
-
-    def check(self, options: TranscriptWish) -> None:
-        if options.language == "xx":
-            raise InvalidRequestError("language is not one of the model's: 'xx'", "language")
-
-    async def transcribe(
-        self, samples_np: Any, options: TranscriptWish, request: SpeechRequest
-    ) -> AsyncGenerator[TranscriptEvent, None]:
-        seconds = len(samples_np) / 16_000
-        self.asked.append((seconds, options, request))
-        segments = []
-        for number, (start, end, text) in enumerate(WORDS):
-            yield SpokenText(text.lstrip() if number == 0 else text)
-            segments.append(SpeechSegment(start=start, end=end, text=text, tokens=(number,)))
-            yield SpokenSegment(number, segments[-1])
-        yield Transcript(text=TEXT, language="en", task=options.task, duration=seconds, segments=segments)
 
 
 @pytest.fixture
