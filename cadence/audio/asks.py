@@ -45,6 +45,7 @@ class SpeechOptions:
     temperatures: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # tried in this order while the text is bad
     quality: QualityLimits = DEFAULT_QUALITY
     always_no_speech: bool = False  # asks how likely silence is for every window, for answers that show it
+    drop_silence: bool = False  # long silences are not heard; times are those of the recording all the same
     max_tokens: int = 0  # of a window; 0 = as many as the decoder has room for
     seed: int = 0
 

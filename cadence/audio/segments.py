@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cadence.audio.vocabulary import SpeechVocabulary
 
@@ -23,11 +23,12 @@ class SpeechSegment:
     end: float
     text: str
     tokens: tuple[int, ...]  # times included
+    window_start: float = 0.0  # of the window that it was heard in
     temperature: float = 0.0
     average_logprob: float = 0.0
     compression_ratio: float = 0.0
     no_speech_prob: float = 0.0
-    words: tuple[WordTime, ...] = field(default=())
+    words: tuple[WordTime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

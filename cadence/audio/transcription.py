@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cadence.audio.activity import DEFAULT_ACTIVITY, KeptSpans, find_speech
 from cadence.audio.asks import AskKind, FloatArray, SpeechAnswer, SpeechAsk, SpeechModel, SpeechOptions
 from cadence.audio.features import features_digest, log_mel
 from cadence.audio.prompts import context_tokens, start_tokens
@@ -34,11 +35,13 @@ class Transcription:
 
     def __init__(self, samples_np: FloatArray, model: SpeechModel, options: SpeechOptions) -> None:
         """samples [n] at the model's rate."""
-        self._samples_np = samples_np
         self._model = model
         self._options = options
         self._rate = model.features.sampling_rate
-        self._windows = Windows(len(samples_np), model.features.num_samples, self._rate)
+        self.seconds = len(samples_np) / self._rate  # of the recording
+        self._kept = _kept(samples_np, self._rate, options.drop_silence)
+        self._samples_np = self._kept.cut(samples_np)
+        self._windows = Windows(len(self._samples_np), model.features.num_samples, self._rate)
         self._context = list(options.prompt)  # tokens before the current window
         self._state = AskKind.TEXT
         self._window = Window(0, 0)  # the current one, its features and their digest
@@ -56,14 +59,9 @@ class Transcription:
         self._begin_window()
 
     @property
-    def seconds(self) -> float:
-        """Of the recording."""
-        return len(self._samples_np) / self._rate
-
-    @property
     def seconds_done(self) -> float:
         window = self._windows.current
-        return self.seconds if window is None else window.first / self._rate
+        return self.seconds if window is None else self._kept.original(window.first / self._rate)
 
     @property
     def text(self) -> str:
@@ -187,10 +185,11 @@ class Transcription:
     def _segment(self, timed: TimedTokens, quality: Quality) -> SpeechSegment:
         offset = self._window.first / self._rate
         return SpeechSegment(
-            start=offset + timed.start,
-            end=min(offset + timed.end, self.seconds),
+            start=self._kept.original(offset + timed.start),
+            end=min(self._kept.original(offset + timed.end, is_end=True), self.seconds),
             text=self._decoded(timed.tokens),
             tokens=timed.tokens,
+            window_start=self._kept.original(offset),
             temperature=self._temperature,
             average_logprob=quality.average_logprob,
             compression_ratio=quality.compression_ratio,
@@ -205,3 +204,9 @@ class Transcription:
 
     def _decoded(self, tokens: Sequence[int]) -> str:
         return self._model.decode([token for token in tokens if token < self._model.vocabulary.end_of_text])
+
+
+def _kept(samples_np: FloatArray, rate: int, drop_silence: bool) -> KeptSpans:
+    if not drop_silence:
+        return KeptSpans([Window(0, len(samples_np))], rate)
+    return KeptSpans(find_speech(samples_np, rate), rate, DEFAULT_ACTIVITY.padding_seconds)

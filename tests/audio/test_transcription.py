@@ -165,3 +165,24 @@ def test_answers_are_read_off_outputs() -> None:
     answer = SpeechAnswer.of(output)
     assert answer.named[107] == -3.0
     assert answer.without(END) == SpeechAnswer((5,), (-0.5,), answer.named)
+
+
+def test_long_silence_is_not_heard_and_times_stay() -> None:
+    random = np.random.default_rng(0)
+    samples_np = np.zeros(60 * RATE, np.float32)
+    for first in (10, 50):
+        samples_np[first * RATE : (first + 5) * RATE] = random.uniform(-0.3, 0.3, 5 * RATE)
+    run = Transcription(samples_np, MODEL, SpeechOptions(language="en", drop_silence=True))
+    assert run.next() is not None
+    run.answer(said([at(0), 1, at(5.6), at(5.6), 2, at(11), END]))
+    assert run.next() is None
+    (first, second) = times(run.segments)
+    assert first == pytest.approx((9.7, 15.3), abs=0.05)
+    assert second == pytest.approx((49.7, 55.1), abs=0.1)
+    assert run.seconds == 60.0
+
+
+def test_silence_alone_asks_for_nothing() -> None:
+    run = Transcription(np.zeros(RATE, np.float32), MODEL, SpeechOptions(drop_silence=True))
+    assert run.next() is None
+    assert (run.text, run.seconds_done) == ("", 1.0)
