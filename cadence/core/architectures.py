@@ -63,6 +63,10 @@ ENCODERS = {
 ENCODER_DECODERS = {
     "BartForConditionalGeneration": "seq2seq.bart",
     "MBartForConditionalGeneration": "seq2seq.bart",
+    "MT5ForConditionalGeneration": "seq2seq.t5",
+    "MarianMTModel": "seq2seq.marian",
+    "T5ForConditionalGeneration": "seq2seq.t5",
+    "WhisperForConditionalGeneration": "seq2seq.whisper",
 }
 
 ARCHITECTURES = {**_DECODERS, **ENCODERS, **ENCODER_DECODERS}

@@ -35,11 +35,40 @@ def _bart(**changes: Any) -> dict[str, Any]:
     return sizes | _SPECIAL | changes
 
 
+def _t5(**changes: Any) -> dict[str, Any]:
+    """Distances beyond the last bucket are met."""
+    sizes = {
+        "vocab_size": VOCAB,
+        "d_model": 48,
+        "d_kv": 20,
+        "d_ff": 80,
+        "num_layers": 3,
+        "num_decoder_layers": 2,
+        "num_heads": 3,
+        "relative_attention_num_buckets": 12,
+        "relative_attention_max_distance": 40,
+    }
+    return sizes | _SPECIAL | changes
+
+
+_SOUND = {"num_mel_bins": MELS, "max_source_positions": POSITIONS, "max_target_positions": POSITIONS}
+
 _FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bart": ("BartConfig", "BartForConditionalGeneration", _bart()),
+    "marian": ("MarianConfig", "MarianMTModel", _bart(scale_embedding=True, activation_function="swish")),
+    "marian_two": ("MarianConfig", "MarianMTModel", _bart(share_encoder_decoder_embeddings=False)),
+    "t5": ("T5Config", "T5ForConditionalGeneration", _t5()),
+    "flan_t5": (
+        "T5Config",
+        "T5ForConditionalGeneration",
+        _t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+    ),
+    "mt5": ("MT5Config", "MT5ForConditionalGeneration", _t5(feed_forward_proj="gated-gelu")),
+    "whisper": ("WhisperConfig", "WhisperForConditionalGeneration", _bart(**_SOUND)),
     "mbart": ("MBartConfig", "MBartForConditionalGeneration", _bart(scale_embedding=True)),
 }
 FAMILIES = tuple(_FAMILIES)
+_SPREADS = {"t5": 0.15, "flan_t5": 0.15, "mt5": 0.15, "whisper": 1.5}  # such that many words are said
 SOUND = ("whisper",)  # families whose encoders read features of sound
 
 
@@ -52,22 +81,27 @@ def make_seq2seq(family: str, directory: Path, **changes: Any) -> Path:
     config_name, model_name, sizes = _FAMILIES[family]
     config = getattr(transformers, config_name)(**sizes | changes)
     model = getattr(transformers, model_name)(config).eval()
-    _randomise(model)
+    _randomise(model, _SPREADS.get(family, 0.6))
     model.save_pretrained(directory)
     save_tokenizer(directory)
     return directory
 
 
-def _randomise(model: torch.nn.Module) -> None:
-    """Norms and biases show when they are left out."""
+def _randomise(model: torch.nn.Module, words: float) -> None:
+    """Norms and biases show when they are left out, and what comes next depends on the words so far. words: how far the
+    entries of their vectors spread"""
     generator = torch.Generator().manual_seed(7)
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     with torch.no_grad():
         for name, tensor in tensors.items():
             if not tensor.is_floating_point() or (name.endswith("embed_positions.weight") and not tensor.requires_grad):
                 continue  # sines stay what they are
-            noise = torch.empty_like(tensor).normal_(0.0, 0.15, generator=generator)
+            spread = words if name.endswith(_WORDS) else 0.15
+            noise = torch.empty_like(tensor).normal_(0.0, spread, generator=generator)
             tensor.copy_(tensor + noise if tensor.dim() == 1 else noise)
+
+
+_WORDS = ("shared.weight", "embed_tokens.weight", "lm_head.weight")
 
 
 class Seq2SeqOracle:
