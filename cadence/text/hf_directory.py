@@ -13,6 +13,10 @@ from tokenizers import Tokenizer as Backend
 from cadence.config.files.json_file import MOST_TABLE_BYTES, read_bytes, read_object
 from cadence.core.errors import TokenizerError
 from cadence.core.shown import cut
+from cadence.text.marian import MarianTokenizer
+from cadence.text.sentencepiece.model_file import read_model_file
+from cadence.text.sentencepiece.source_texts import SourceTexts
+from cadence.text.sentencepiece.unigram import DEFAULT_EXTRA_IDS, unigram_backend
 from cadence.text.special_tokens import SpecialTokens
 from cadence.text.tokenizer import NO_MAX_LENGTH, Tokenizer, TokenizerOptions, register_special
 
@@ -21,6 +25,8 @@ Built = TypeVar("Built")
 _ROLES = ("bos_token", "eos_token", "pad_token", "unk_token")
 _OTHER_ROLES = ("sep_token", "cls_token", "mask_token")
 _MOST_BYTES = 256 << 20  # of tokenizer.json: the largest vocabularies take 40 MB
+_SENTENCEPIECE_ROLES = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}  # where files name none
+_MARIAN_MAX_LENGTH = 512
 _LEGACY_TOKEN = "<|endoftext|>"  # every role of a vocab.json + merges.txt tokenizer whose files name none
 
 
@@ -39,7 +45,7 @@ class _Files:
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
-    """Needs tokenizer.json, or vocab.json and merges.txt; every other file is optional."""
+    """Needs tokenizer.json, or vocab.json and merges.txt, or SentencePiece's files; every other file is optional."""
     directory = Path(directory)
     if not directory.is_dir():
         raise TokenizerError(f"{directory}: no such directory")
@@ -49,6 +55,8 @@ def load_tokenizer(directory: Path) -> Tokenizer:
         _read_object(directory / "special_tokens_map.json"),
         _read_object(directory / "generation_config.json"),
     )
+    if (directory / "source.spm").is_file() and not (directory / "tokenizer.json").exists():
+        return _build(lambda: _marian(files), f"{directory / 'vocab.json'} is malformed")
     backend, roles = _load_backend(files)
     return _build(lambda: _tokenizer(backend, files, roles), f"{directory / 'tokenizer_config.json'} is malformed")
 
@@ -62,6 +70,28 @@ def _tokenizer(backend: Backend, files: _Files, roles: Mapping[str, str]) -> Tok
     return Tokenizer(backend, special, templates.pop("default", ""), max_length, options)
 
 
+def _marian(files: _Files) -> MarianTokenizer:
+    separate = bool(files.config.get("separate_vocabs"))
+    source_ids = read_object(files.directory / "vocab.json", MOST_TABLE_BYTES, TokenizerError)
+    target_name = "target_vocab.json" if separate else "vocab.json"
+    target_ids = read_object(files.directory / target_name, MOST_TABLE_BYTES, TokenizerError)
+    eos, unk, pad = (_content(files.setting(role)) or token for role, token in _SENTENCEPIECE_ROLES.items())
+    missing = [token for token in (eos, unk) if not isinstance(source_ids.get(token), int)]
+    if missing or not all(isinstance(token_id, int) for token_id in target_ids.values()):
+        raise TokenizerError(f"{files.directory / 'vocab.json'} must give ids, also of {eos!r} and {unk!r}")
+    special = SpecialTokens(
+        eos_token=eos,
+        pad_token=pad,
+        unk_token=unk,
+        eos_id=source_ids[eos],
+        add_eos=False,  # MarianTokenizer's own encode appends it
+        extra={"eos_token_ids": _ids(files.generation.get("eos_token_id"))},
+    )
+    source = SourceTexts(read_model_file(files.directory / "source.spm"), source_ids, [eos, unk, pad])
+    max_length = _max_length(files.config.get("model_max_length", _MARIAN_MAX_LENGTH))
+    return MarianTokenizer(source, target_ids, special, max_length, TokenizerOptions())
+
+
 def _load_backend(files: _Files) -> tuple[Backend, dict[str, str]]:
     """The backend, and the default role tokens of its kind."""
     path = files.directory / "tokenizer.json"
@@ -72,6 +102,11 @@ def _load_backend(files: _Files) -> tuple[Backend, dict[str, str]]:
     vocab, merges = files.directory / "vocab.json", files.directory / "merges.txt"
     if vocab.is_file() and merges.is_file():
         return _load_vocab_and_merges(vocab, merges, bool(files.config.get("add_prefix_space")))
+    pieces = files.directory / "spiece.model"
+    if pieces.is_file():
+        extra_ids = files.config.get("extra_ids", DEFAULT_EXTRA_IDS)
+        model = read_model_file(pieces)
+        return _build(lambda: unigram_backend(model, extra_ids), f"{pieces} is corrupt"), _SENTENCEPIECE_ROLES
     raise TokenizerError(f"{path} is missing (and so are vocab.json and merges.txt): the directory has no tokenizer")
 
 
@@ -167,8 +202,9 @@ def _with_bos_eos(backend: Backend, files: _Files, plain: SpecialTokens) -> Spec
         add_bos = around[:1] == [bos_id]
         add_eos = around[add_bos:][-1:] == [eos_id]
     else:
+        pieces_alone = (files.directory / "spiece.model").is_file()  # T5 ends texts with eos
         add_bos = bool(files.config.get("add_bos_token")) and plain.bos_token != ""
-        add_eos = bool(files.config.get("add_eos_token")) and plain.eos_token != ""
+        add_eos = bool(files.config.get("add_eos_token", pieces_alone)) and plain.eos_token != ""
     extra = {**plain.extra, "eos_token_ids": generation_eos}
     return replace(plain, bos_id=bos_id, eos_id=eos_id, add_bos=add_bos, add_eos=add_eos, extra=extra)
 

@@ -19,6 +19,7 @@ CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--disable-sync", "--no-first-run", "--disable-dev-shm-usage", "--window-size=1440,900",
+    "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream",  # a microphone that beeps, and may be used
 )  # fmt: skip
 PATIENCE = 240.0  # seconds
 

@@ -19,6 +19,7 @@ from cadence.core.errors import CadenceError
 from cadence.engine.log_queue import LogQueue, NullLogQueue
 from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.server.chat.engine import ChatEngine
+from cadence.entrypoints.server.chat.failures import raise_failure
 from cadence.entrypoints.server.chat.format_tables import load_formats
 from cadence.entrypoints.server.http.admission import AdmissionControl
 from cadence.entrypoints.server.http.auth import Authentication
@@ -52,10 +53,12 @@ from cadence.entrypoints.server.routes import (
     responses,
     tokenize,
 )
+from cadence.entrypoints.server.routes.audio import speech
 from cadence.entrypoints.server.routes.peers import NO_PEERS, Peers
 from cadence.entrypoints.server.routes.pooling import generative_scoring, scores, vectors
 from cadence.entrypoints.server.routes.served_adapters import served_at_start
 from cadence.entrypoints.server.routes.state import ServerState
+from cadence.entrypoints.speech.open import open_speech
 from cadence.entrypoints.webui import page
 
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ NO_LOGS = NullLogQueue()
 EXPOSED_HEADERS = ("X-Request-Id", "X-Cadence-Ignored", "Retry-After")  # what pages of other origins may read
 ROUTES = (
     health, models, completions, chat, chat_batch, responses, messages, generate, render, invocations, tokenize,
-    metrics, engine_state, vectors, scores, generative_scoring,
+    metrics, engine_state, vectors, scores, generative_scoring, speech,
 )  # fmt: skip
 
 
@@ -125,6 +128,7 @@ def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQu
         ignored=IgnoredFields(options.strict_requests),
         peers=peers,
         responses=ResponseClient(peers.open_store, timed.abort),
+        speech=open_speech(timed, raise_failure, options.max_audio_bytes),
         adapters=adapters,
         adapter_link=peers.open_adapters(adapters),
     )

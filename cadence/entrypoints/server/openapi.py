@@ -13,7 +13,7 @@ ERROR_STATUSES = {
     "405": "The method is not allowed here.",
     "408": "The request took too long.",
     "413": "The request body is too large.",
-    "415": "The request body is not JSON.",
+    "415": "The request body is not of the type that the path takes.",
     "429": "Too many requests; see Retry-After.",
     "431": "The request's headers are too large.",
     "503": "The server is shutting down, or its engine is not running.",

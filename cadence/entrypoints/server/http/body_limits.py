@@ -1,7 +1,8 @@
-"""What a request body may be: JSON by its type, and not too large.
+"""What a request body may be: JSON by its type, and not too large; or a form with a file, on the paths that take one.
 
-The body is read here, whole, before anyone parses it; `bodies.py` does that. While the answer is made the connection
-is watched: when the client leaves before it begins, the route that works on it is cancelled.
+The body is read here, whole, before anyone parses it; `bodies.py` does that, and `uploads.py` for forms. While the
+answer is made the connection is watched: when the client leaves before it begins, the route that works on it is
+cancelled.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from cadence.config.serve_options import ServeOptions
 from cadence.entrypoints.server.http.bodies import BODY, Body
 from cadence.entrypoints.server.http.body_budget import BodyBudget, BodyShare
 from cadence.entrypoints.server.http.errors import ApiError, reply_for, route_path
+from cadence.entrypoints.server.http.uploads import UPLOAD, UPLOAD_PATHS, UPLOADS_AT_ONCE, read_upload
 
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _DRAIN_FACTOR = 4  # of a body that is too large, this much more is read and dropped before the client is cut off
@@ -27,17 +29,33 @@ class BodyLimits:
     def __init__(self, app: ASGIApp, options: ServeOptions) -> None:
         self._app = app
         self._max_bytes = options.max_body_bytes
+        self._max_file_bytes = options.max_audio_bytes
         self._budget = BodyBudget(options.max_held_body_bytes, options.read_timeout)
+        self._disk = BodyBudget(UPLOADS_AT_ONCE * options.max_audio_bytes, options.read_timeout)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] not in _METHODS_WITH_BODY:
             await self._app(scope, receive, send)
             return
-        share = BodyShare(self._budget)
+        is_upload = route_path(scope) in UPLOAD_PATHS
+        share = BodyShare(self._disk if is_upload else self._budget)
         try:
-            await self._serve(scope, receive, send, share)
+            await (self._serve_upload if is_upload else self._serve)(scope, receive, send, share)
         finally:
             share.free()
+
+    async def _serve_upload(self, scope: Scope, receive: Receive, send: Send, share: BodyShare) -> None:
+        try:
+            upload = await read_upload(Headers(scope=scope), receive, share, self._max_file_bytes)
+        except ApiError as error:
+            await reply_for(error).response(route_path(scope))(scope, receive, send)
+            return
+        scope[UPLOAD] = upload
+        try:
+            nothing = Body(b"", share)
+            await _run_watched(lambda inner, out: self._app(scope, inner, out), nothing, receive, send)
+        finally:
+            upload.close()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, share: BodyShare) -> None:
         try:

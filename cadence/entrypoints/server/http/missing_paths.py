@@ -6,7 +6,7 @@ from cadence.engine.missing import MISSING_METHODS
 
 _EMBED = "embeddings are given by /v1/embeddings"
 _CLASSIFY = "models that classify texts are served by /classify, and by /pooling"
-_AUDIO = "models that hear or speak are not in this version; prompts and answers are text"
+_AUDIO = "recordings become text at /v1/audio/transcriptions and /v1/audio/translations; answers are text"
 _IMAGES = "models that draw are not in this version; prompts and answers are text"
 _STORED = "this server keeps no files or jobs; `cadence run-batch` answers a file of requests"
 _ASSISTANTS = "this server keeps no assistants or threads; /v1/responses keeps conversations"

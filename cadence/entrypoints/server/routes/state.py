@@ -25,6 +25,7 @@ from cadence.entrypoints.server.routes.served_adapters import AdapterLink, Serve
 if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
     from cadence.entrypoints.server.chat.engine import ChatEngine
+    from cadence.entrypoints.speech.service import Speech
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class ServerState:
     adapters: ServedAdapters
     adapter_link: AdapterLink
     responses: ResponseClient
+    speech: Speech
     peers: Peers = NO_PEERS
     started: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 

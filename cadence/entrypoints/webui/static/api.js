@@ -37,7 +37,7 @@ export async function exists(path) {
   }
 }
 
-/** The chunks of a streamed chat completion. Ends at [DONE]; an error event or a cut stream throws. */
+/** The chunks of a streamed chat completion. All streams end at [DONE]; an error event or a cut stream throws. */
 export async function* streamChat(body, signal) {
   const response = await ask("v1/chat/completions", {
     method: "POST",
@@ -45,6 +45,15 @@ export async function* streamChat(body, signal) {
     body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }),
     signal,
   });
+  yield* chunks(response);
+}
+
+/** The events of a streamed answer to a form. */
+export async function* streamForm(path, form, signal) {
+  yield* chunks(await ask(path, { method: "POST", body: form, signal }));
+}
+
+async function* chunks(response) {
   for await (const data of read(response.body)) {
     if (data === "[DONE]") return;
     const chunk = JSON.parse(data);

@@ -5,14 +5,16 @@ import { byId, element, setText } from "./dom.js";
 import { EmbedView } from "./embed.js";
 import { EngineView } from "./engine.js";
 import { Settings } from "./settings.js";
+import { SpeechView } from "./speech.js";
 import { TokenTip } from "./tip.js";
 
 const RETRY_MS = 3000;
-const VIEWS = ["chat", "embed", "engine"];
+const VIEWS = ["chat", "embed", "speech", "engine"];
 const settings = new Settings();
 const chat = new Chat(settings, askForKey);
 const engine = new EngineView(() => chat.requestId);
 new EmbedView(askForKey);
+new SpeechView(askForKey);
 new TokenTip().watch(byId("messages"));
 
 for (const view of VIEWS) byId(`view-${view}`).addEventListener("click", () => show(view));

@@ -1,0 +1,100 @@
+"""Files that clients send in forms: written to a temporary file as they come, bounded in size and in number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+
+from starlette.datastructures import Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
+
+from cadence.entrypoints.server.http.body_budget import BodyShare
+from cadence.entrypoints.server.http.errors import ApiError
+
+UPLOAD = "cadence.upload"  # in the ASGI scope: the `Upload` of this HTTP request
+UPLOAD_PATHS = frozenset({"/v1/audio/transcriptions", "/v1/audio/translations"})
+UPLOADS_AT_ONCE = 16  # of the largest size, on disk; further ones are not read on until others are gone
+FILE = "file"  # the field that holds it
+
+_MAX_FIELDS = 128
+_MAX_FIELD_BYTES = 64 * 2**10
+_FORM_BYTES = 2**20  # of a body around its file
+_DRAIN_FACTOR = 4  # of a body that is too large, this much more is read and dropped before the client is cut off
+
+
+@dataclass(slots=True)
+class Upload:
+    """The fields of a form, in the order of their coming, and its file."""
+
+    fields: list[tuple[str, str]] = field(default_factory=list)
+    file: UploadFile | None = None
+
+    def read(self) -> bytes:
+        """All of the file. It waits for a disk: not for the event loop."""
+        assert self.file is not None
+        self.file.file.seek(0)
+        return self.file.file.read()
+
+    def close(self) -> None:
+        """Removes the file. May be called twice."""
+        if self.file is not None:
+            self.file.file.close()
+
+
+async def read_upload(headers: Headers, receive: Receive, share: BodyShare, max_bytes: int) -> Upload:
+    """`max_bytes`: of the file."""
+    _check_form(headers)
+    stream = _bounded(headers, receive, share, max_bytes)
+    parser = MultiPartParser(headers, stream, max_files=1, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES)
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise ApiError(400, f"The form cannot be read: {error.message}", headers={"Connection": "close"}) from None
+    share.complete()
+    upload = Upload()
+    for name, value in form.multi_items():
+        if isinstance(value, str):
+            upload.fields.append((name, value))
+        elif name == FILE:
+            upload.file = value
+        else:
+            value.file.close()
+            upload.fields.append((name, ""))
+    return upload
+
+
+async def _bounded(headers: Headers, receive: Receive, share: BodyShare, max_bytes: int) -> AsyncGenerator[bytes, None]:
+    """A body as it comes; one that is too large is read to its end, or long enough that its client hears the answer."""
+    declared = headers.get("content-length", "")
+    too_large = declared.isdecimal() and int(declared[:20]) > max_bytes + _FORM_BYTES
+    if too_large and headers.get("expect", "").lower() == "100-continue":
+        raise _too_large(max_bytes)
+    size, more = 0, True
+    while more and size <= max_bytes * (1 + _DRAIN_FACTOR):
+        await share.reserve()
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        more = message.get("more_body", False)
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        too_large = too_large or size > max_bytes + _FORM_BYTES
+        share.put(0 if too_large else len(chunk))
+        if not too_large:
+            yield chunk
+    if too_large:
+        raise _too_large(max_bytes)
+
+
+def _too_large(max_bytes: int) -> ApiError:
+    message = f"The file is larger than the limit of {max_bytes} bytes."
+    return ApiError(413, message, param=FILE, headers={"Connection": "close"})
+
+
+def _check_form(headers: Headers) -> None:
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not re.fullmatch("multipart/form-data", media_type):
+        raise ApiError(415, f"Content-Type must be multipart/form-data, not {media_type or 'missing'}.")

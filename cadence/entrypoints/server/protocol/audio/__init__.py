@@ -1,0 +1,1 @@
+"""The shapes of requests and answers of /v1/audio. Imported by entrypoints/server/routes."""

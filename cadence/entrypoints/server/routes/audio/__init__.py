@@ -1,0 +1,1 @@
+"""The endpoints that take recordings. Imported by entrypoints/server/app."""

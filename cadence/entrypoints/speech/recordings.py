@@ -1,0 +1,87 @@
+"""Recordings are decoded beside the event loop, few at once, and what they take in memory is bounded.
+
+A recording waits for one of `THREADS` places, is decoded, and keeps its place until the budget has room for its
+samples: at most `MAX_HELD_BYTES` of samples are held, or those of one recording, and those of `THREADS` that wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cadence.audio.decode import decode_audio
+from cadence.audio.limits import DEFAULT_LIMITS, AudioLimits
+
+FloatArray = npt.NDArray[np.float32]
+T = TypeVar("T")
+
+THREADS = 2
+MAX_HELD_BYTES = 2**30  # four and a half hours of sound
+
+
+class Recordings:
+    def __init__(self, limits: AudioLimits = DEFAULT_LIMITS, max_held_bytes: int = MAX_HELD_BYTES) -> None:
+        self._limits = limits
+        self._max_held = max_held_bytes
+        self._threads = ThreadPoolExecutor(THREADS, "audio")
+        self._places = asyncio.Semaphore(THREADS)
+        self._held = 0  # bytes
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()  # bytes, and what the wait ends by
+
+    @asynccontextmanager
+    async def opened(self, read: Callable[[], bytes]) -> AsyncGenerator[FloatArray, None]:
+        """The samples [n] of a file, at the rate that models want. `read` gives its bytes, in a thread."""
+        async with self._places:
+            samples_np = await self.beside(lambda: decode_audio(read(), self._limits))
+            size = samples_np.nbytes
+            await self._take(size)
+        try:
+            yield samples_np
+        finally:
+            self._held -= size
+            self._wake()
+
+    async def beside(self, work: Callable[[], T]) -> T:
+        """Work on samples, in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _take(self, size: int) -> None:
+        if self._waiting or not self._fits(size):
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append((size, waiter))
+            try:
+                await waiter
+            except BaseException:
+                self._leave(size, waiter)
+                raise
+        else:
+            self._held += size
+
+    def _fits(self, size: int) -> bool:
+        return not self._held or self._held + size <= self._max_held
+
+    def _leave(self, size: int, waiter: asyncio.Future[None]) -> None:
+        if waiter.done() and not waiter.cancelled():
+            self._held -= size  # it was let in, and then cancelled
+        else:
+            self._waiting.remove((size, waiter))
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting and self._fits(self._waiting[0][0]):
+            size, waiter = self._waiting.popleft()
+            if waiter.done():  # cancelled, and about to leave
+                self._waiting.appendleft((size, waiter))
+                return
+            self._held += size
+            waiter.set_result(None)

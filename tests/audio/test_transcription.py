@@ -1,0 +1,188 @@
+"""A recording driven by an engine that says what a test tells it to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from cadence.audio.asks import AskKind, SpeechAnswer, SpeechAsk, SpeechOptions
+from cadence.audio.errors import AudioError
+from cadence.audio.features import features_digest, log_mel
+from cadence.audio.segments import SpeechSegment
+from cadence.audio.transcription import Transcription
+from cadence.core.outputs import CompletionOutput, Logprob
+from tests.helpers.speech import MODEL, VOCABULARY, at
+
+END = VOCABULARY.end_of_text
+RATE = 16_000
+
+
+def said(tokens: Sequence[int], logprob: float = -0.1, no_speech: float = 0.0) -> SpeechAnswer:
+    named = {VOCABULARY.no_speech: math.log(no_speech) if no_speech else -math.inf}
+    return SpeechAnswer(token_ids=tuple(tokens), logprobs=(logprob,) * len(tokens), named=named)
+
+
+def drive(
+    seconds: float, reply: Callable[[SpeechAsk], SpeechAnswer], **options: object
+) -> tuple[Transcription, list[SpeechAsk]]:
+    samples_np = np.random.default_rng(0).uniform(-0.1, 0.1, int(seconds * RATE)).astype(np.float32)
+    run, asks = Transcription(samples_np, MODEL, SpeechOptions(**options)), list[SpeechAsk]()
+    while (ask := run.next()) is not None:
+        asks.append(ask)
+        run.answer(reply(ask))
+        assert len(asks) < 50
+    return run, asks
+
+
+def times(segments: Sequence[SpeechSegment]) -> list[tuple[float, float]]:
+    return [(round(each.start, 2), round(each.end, 2)) for each in segments]
+
+
+def test_a_short_recording_is_one_window() -> None:
+    run, asks = drive(3.0, lambda _: said([at(0), 7, 8, at(2.5), END]), language="en")
+    assert [ask.kind for ask in asks] == [AskKind.TEXT]
+    assert asks[0].prompt_token_ids == [101, 102, 105]
+    assert asks[0].sampling.speech_rules == VOCABULARY.rules(timestamps=True)
+    assert asks[0].features_np.shape == (80, 3000)
+    assert asks[0].digest == features_digest(asks[0].features_np)
+    assert (run.text, times(run.segments), run.seconds_done) == ("h i", [(0.0, 2.5)], 3.0)
+
+
+def test_the_language_is_asked_for_once() -> None:
+    def reply(ask: SpeechAsk) -> SpeechAnswer:
+        return said([103]) if ask.kind is AskKind.LANGUAGE else said([at(0), 1, at(20), END])
+
+    run, asks = drive(40.0, reply, task="translate")
+    assert [ask.kind for ask in asks] == [AskKind.LANGUAGE, AskKind.TEXT, AskKind.TEXT]
+    assert asks[0].prompt_token_ids == [101]
+    assert asks[0].sampling.allowed_token_ids == [102, 103]
+    assert asks[0].sampling.max_tokens == 1
+    assert asks[1].prompt_token_ids == [101, 103, 104]
+    assert run.language == "de"
+
+
+def test_windows_begin_where_the_last_whole_segment_ended() -> None:
+    replies = iter([[at(0), 1, at(10), at(10), 2, at(24), at(24), 3], [at(0), 3, 4, at(6), at(6), 5, at(16)]])
+    run, asks = drive(40.0, lambda _: said([*next(replies), END]), language="en")
+    samples_np = run._samples_np
+    np.testing.assert_array_equal(asks[1].features_np, log_mel(samples_np[24 * RATE :]))
+    assert times(run.segments) == [(0.0, 10.0), (10.0, 24.0), (24.0, 30.0), (30.0, 40.0)]
+    assert run.text == "b c d e f"
+    # The text before comes first, without what was cut off.
+    assert asks[1].prompt_token_ids[:-3] == [106, at(0), 1, at(10), at(10), 2, at(24)]
+
+
+def test_text_before_is_optional_and_a_prompt_stays() -> None:
+    _, asks = drive(61.0, lambda _: said([at(0), 1, at(20), END]), language="en", previous_text=False, prompt=(7, 8))
+    assert [ask.prompt_token_ids for ask in asks] == [[106, 7, 8, 101, 102, 105]] * 3
+
+
+def test_context_is_at_most_half_of_the_decoder() -> None:
+    _, asks = drive(1.0, lambda _: said([END]), language="en", prompt=tuple(range(90)) * 5)
+    prompt = asks[0].prompt_token_ids
+    assert len(prompt) == 1 + 223 + 3
+    assert prompt[1:224] == (list(range(90)) * 5)[-223:]
+    assert asks[0].sampling.max_tokens == 448 - len(prompt)
+
+
+def test_bad_text_is_tried_again_hotter() -> None:
+    def reply(ask: SpeechAsk) -> SpeechAnswer:
+        hot = ask.sampling.temperature
+        return said([at(0), *([1] * 60 if hot < 0.4 else [1, 2, 3]), at(2), END])
+
+    run, asks = drive(3.0, reply, language="en")
+    assert [ask.sampling.temperature for ask in asks] == [0.0, 0.2, 0.4]
+    assert (run.text, run.segments[0].temperature) == ("b c d", 0.4)
+
+
+def test_the_last_try_counts_and_is_no_context() -> None:
+    run, asks = drive(35.0, lambda _: said([at(0), *[1] * 60, at(2), END]), language="en", temperatures=(0.0, 1.0))
+    assert [ask.sampling.temperature for ask in asks] == [0.0, 1.0] * 2
+    assert len(run.segments) == 2
+    assert asks[2].prompt_token_ids == [101, 102, 105]
+
+
+@pytest.mark.parametrize(("no_speech", "text"), [(0.9, ""), (0.1, "b")])
+def test_doubtful_text_over_silence_is_dropped(no_speech: float, text: str) -> None:
+    def reply(ask: SpeechAsk) -> SpeechAnswer:
+        return said([at(0), 1, at(2), END], logprob=-2.0, no_speech=no_speech)
+
+    run, asks = drive(3.0, reply, language="en", temperatures=(0.0,))
+    assert [ask.kind for ask in asks] == [AskKind.TEXT, AskKind.NO_SPEECH]
+    assert asks[1].prompt_token_ids == [101]
+    assert asks[1].sampling.logprob_token_ids == [VOCABULARY.no_speech]
+    assert run.text == text
+
+
+def test_times_do_not_count_as_doubts() -> None:
+    answer = SpeechAnswer(token_ids=(at(0), 1, at(2)), logprobs=(-9.0, -0.1, -9.0), named={})
+    _, asks = drive(3.0, lambda _: answer, language="en")
+    assert len(asks) == 1
+
+
+def test_silence_can_be_asked_for_always() -> None:
+    run, asks = drive(3.0, lambda _: said([at(0), 1, at(2)], no_speech=0.25), language="en", always_no_speech=True)
+    assert [ask.kind for ask in asks] == [AskKind.TEXT, AskKind.NO_SPEECH]
+    assert run.segments[0].no_speech_prob == pytest.approx(0.25)
+
+
+def test_without_times_windows_end_at_a_quiet_place() -> None:
+    samples_np = np.random.default_rng(0).uniform(-0.1, 0.1, 40 * RATE).astype(np.float32)
+    samples_np[int(27.0 * RATE) : int(27.3 * RATE)] = 0.0
+    run = Transcription(samples_np, MODEL, SpeechOptions(language="en", timestamps=False))
+    ask = run.next()
+    assert ask is not None
+    assert ask.prompt_token_ids == [101, 102, 105, 108]
+    assert not ask.sampling.speech_rules.timestamps
+    run.answer(said([1, 2, END]))
+    assert 27.0 <= run.seconds_done <= 27.3
+    run.next()
+    run.answer(said([3, END]))
+    assert run.next() is None
+    assert run.segments[0].end == run.segments[1].start
+    assert run.text == "b c d"
+
+
+def test_a_window_without_progress_is_left() -> None:
+    run, asks = drive(70.0, lambda _: said([at(0), at(0), 1]), language="en")
+    assert len(asks) == 3
+    assert run.seconds_done == 70.0
+
+
+def test_what_cannot_be_is_refused_before_the_first_ask() -> None:
+    samples_np = np.zeros(RATE, np.float32)
+    for options, field in (({"language": "tlh"}, "language"), ({"language": "en", "task": "sing"}, "task")):
+        with pytest.raises(AudioError) as found:
+            Transcription(samples_np, MODEL, SpeechOptions(**options))
+        assert found.value.field == field
+
+
+def test_answers_are_read_off_outputs() -> None:
+    output = CompletionOutput(0, "", [5, END], logprobs=[{5: Logprob(-0.5), 107: Logprob(-3.0)}, {END: Logprob(-0.2)}])
+    answer = SpeechAnswer.of(output)
+    assert answer.named[107] == -3.0
+    assert answer.without(END) == SpeechAnswer((5,), (-0.5,), answer.named)
+
+
+def test_long_silence_is_not_heard_and_times_stay() -> None:
+    random = np.random.default_rng(0)
+    samples_np = np.zeros(60 * RATE, np.float32)
+    for first in (10, 50):
+        samples_np[first * RATE : (first + 5) * RATE] = random.uniform(-0.3, 0.3, 5 * RATE)
+    run = Transcription(samples_np, MODEL, SpeechOptions(language="en", drop_silence=True))
+    assert run.next() is not None
+    run.answer(said([at(0), 1, at(5.6), at(5.6), 2, at(11), END]))
+    assert run.next() is None
+    (first, second) = times(run.segments)
+    assert first == pytest.approx((9.7, 15.3), abs=0.05)
+    assert second == pytest.approx((49.7, 55.1), abs=0.1)
+    assert run.seconds == 60.0
+
+
+def test_silence_alone_asks_for_nothing() -> None:
+    run = Transcription(np.zeros(RATE, np.float32), MODEL, SpeechOptions(drop_silence=True))
+    assert run.next() is None
+    assert (run.text, run.seconds_done) == ("", 1.0)

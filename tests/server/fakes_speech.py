@@ -1,0 +1,39 @@
+"""A transcriber whose words are known."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from cadence.audio.segments import SpeechSegment
+from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.speech.events import PartialText, SpokenSegment, SpokenText, Transcript, TranscriptEvent
+from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptWish
+
+WORDS = ((0.0, 1.5, " It was the best"), (1.5, 61.25, " of times."))
+TEXT = "It was the best of times."
+
+
+class TellsTimes:
+    """Says the same of every recording, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[float, TranscriptWish, SpeechRequest]] = []
+
+    def check(self, wish: TranscriptWish) -> None:
+        if wish.language == "xx":
+            raise InvalidRequestError("language is not one of the model's: 'xx'", "language")
+
+    async def transcribe(
+        self, samples_np: Any, wish: TranscriptWish, request: SpeechRequest
+    ) -> AsyncGenerator[TranscriptEvent, None]:
+        seconds = len(samples_np) / 16_000
+        self.asked.append((seconds, wish, request))
+        segments = []
+        for number, (start, end, text) in enumerate(WORDS):
+            if wish.partial_text:
+                yield PartialText(text[:4])
+            yield SpokenText(text.lstrip() if number == 0 else text)
+            segments.append(SpeechSegment(start=start, end=end, text=text, tokens=(number,)))
+            yield SpokenSegment(number, segments[-1])
+        yield Transcript(text=TEXT, language="en", task=wish.task, duration=seconds, segments=segments)
