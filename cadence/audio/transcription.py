@@ -21,7 +21,6 @@ import numpy as np
 from cadence.audio.activity import DEFAULT_ACTIVITY, KeptSpans, find_speech
 from cadence.audio.asks import AskKind, FloatArray, SpeechAnswer, SpeechAsk, SpeechModel, SpeechOptions
 from cadence.audio.features import features_digest, log_mel
-from cadence.audio.formats import Transcript
 from cadence.audio.prompts import context_tokens, start_tokens
 from cadence.audio.quality import Quality, average_logprob, compression_ratio
 from cadence.audio.segments import SpeechSegment, TimedTokens, WindowTokens, split_window
@@ -68,17 +67,6 @@ class Transcription:
     def text(self) -> str:
         """So far."""
         return "".join(segment.text for segment in self.segments).strip()
-
-    @property
-    def transcript(self) -> Transcript:
-        """So far."""
-        return Transcript(
-            text=self.text,
-            language=self.language,
-            seconds=self.seconds,
-            task=self._options.task,
-            segments=tuple(self.segments),
-        )
 
     def next(self) -> SpeechAsk | None:
         """What to ask; None after the end."""
