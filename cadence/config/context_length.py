@@ -8,11 +8,14 @@ from cadence.config.files.fields import LENGTHS
 from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError
 
+RELATIVE_LENGTH = 512  # of models that know distances alone, as T5 was trained, where their files say nothing
 ALREADY_SCALED = ("longrope", "su", "llama3", "default")  # max_position_embeddings is the extended length
 
 
 def model_context_length(hf: HFConfig) -> int:
     lengths = [value for key in LENGTHS if (value := hf.get(key)) is not None]
+    if not lengths and hf.get("is_encoder_decoder") and hf.get("relative_attention_num_buckets"):
+        lengths = [RELATIVE_LENGTH]
     if not lengths:
         raise ConfigError(f"{hf.source}: none of {', '.join(LENGTHS)} says how long a context may be", LENGTHS[0])
     length = _stretched(min(lengths) - _unused_positions(hf), hf)

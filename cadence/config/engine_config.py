@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cadence.config.encoder_config import NO_ENCODER, EncoderConfig
 from cadence.config.hf import HFConfig
 from cadence.config.lora import NO_ADAPTERS, LoraConfig
 from cadence.config.parallel import ONE_PROCESS, ParallelConfig
@@ -22,6 +23,7 @@ class ModelConfig:
     seed: int
     max_logprobs: int  # -1 = no cap
     logprobs_mode: str  # raw_logprobs | raw_logits | processed_logprobs | processed_logits
+    encoder: EncoderConfig = NO_ENCODER
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class SchedulerConfig:
     max_inter_token_seconds: float = 0.0  # of a step with prompts that streams wait for; 0 = no limit
     min_prompt_tokens: int = 1  # that such a step may have, whatever they take
     adapter_slots: int = 0  # most different adapters of running requests
+    max_encoder_len: int = 0  # most positions of an encoder's output that a request has; 0 = the model has no encoder
+    max_num_encoder_tokens: int = 0  # positions that encoders compute in a step, at most, or those of one request
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from cadence.config.both_ways import both_ways
 from cadence.config.caps import Caps
 from cadence.config.context_length import model_context_length
 from cadence.config.dtypes import kv_dtype, model_dtype, multiplies_halves
+from cadence.config.encoder_config import EncoderConfig, resolve_encoder
 from cadence.config.engine_config import (
     CacheConfig,
     DeviceConfig,
@@ -119,6 +120,7 @@ def resolve(
     model, quantization = _model(args, files, hf, caps, halves), resolve_quantization(args, files, hf)
     cache_dtype = kv_dtype(args, model, quantization, caps.kind, halves)
     scheduler, device = _scheduler(args, caps, model.max_model_len, inputs.offline), _device(args, caps.kind, inputs)
+    scheduler = _with_encoder(scheduler, args, model.encoder)
     if shares_experts(args, hf):
         check_shared(args, model.dtype, caps.kind)
         scheduler = dataclasses.replace(scheduler, burst_steps=1, burst_seconds=0.0)
@@ -216,6 +218,7 @@ def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves
         seed=args.seed,
         max_logprobs=args.max_logprobs,
         logprobs_mode=args.logprobs_mode,
+        encoder=resolve_encoder(hf),
     )
 
 
@@ -296,6 +299,21 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
         min_prompt_tokens=defaults.min_prompt_tokens,
         adapter_slots=args.max_loras if args.enable_lora else 0,
     )
+
+
+def _with_encoder(scheduler: SchedulerConfig, args: EngineArgs, encoder: EncoderConfig) -> SchedulerConfig:
+    """By default a step has room for as many positions of encoders as for tokens, and always for one input."""
+    budget = args.max_num_encoder_tokens
+    if not encoder.exists:
+        if budget is not None:
+            logger.warning("the model has no encoder: max_num_encoder_tokens has no effect")
+        return scheduler
+    if args.pipeline_parallel_size > 1:
+        stages = f"pipeline_parallel_size={args.pipeline_parallel_size}"
+        raise ConfigError(f"{stages}: a model with an encoder is not cut into stages", "pipeline_parallel_size")
+    if budget is None:
+        budget = max(scheduler.max_num_batched_tokens, encoder.max_len)
+    return dataclasses.replace(scheduler, max_encoder_len=encoder.max_len, max_num_encoder_tokens=budget)
 
 
 def _defaults(kind: str, parallel: ParallelConfig) -> Defaults:

@@ -59,7 +59,17 @@ ENCODERS = {
     "XLMRobertaModel": "encoders.roberta:RobertaModel",
 }
 
-ARCHITECTURES = {**_DECODERS, **ENCODERS}
+# An encoder reads a text or sound, a decoder writes.
+ENCODER_DECODERS = {
+    "BartForConditionalGeneration": "seq2seq.bart",
+    "MBartForConditionalGeneration": "seq2seq.bart",
+    "MT5ForConditionalGeneration": "seq2seq.t5",
+    "MarianMTModel": "seq2seq.marian",
+    "T5ForConditionalGeneration": "seq2seq.t5",
+    "WhisperForConditionalGeneration": "seq2seq.whisper",
+}
+
+ARCHITECTURES = {**_DECODERS, **ENCODERS, **ENCODER_DECODERS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +83,14 @@ class Family:
 
 _LLAMA, _MISTRAL, _PHI = ("LlamaForCausalLM",), ("MistralForCausalLM",), ("Phi3ForCausalLM",)
 _QWEN, _GEMMA = ("Qwen2ForCausalLM", "Qwen3ForCausalLM"), ("Gemma2ForCausalLM", "Gemma3ForCausalLM")
+_BART = ("BartForConditionalGeneration",)
 _EXPERTS = "experts or latent attention"
 _GPT = ("GPT2LMHeadModel", "OPTForCausalLM")
 
 UNSUPPORTED = (  # the first that fits counts
     Family(r"(jamba|bamba|mamba|falcon_?mamba|falconh1|zamba|rwkv|nemotronh|plamo2|lfm2)", "state-space layers", ()),
-    Family(r"(t5|mt5|umt5|bart|mbart|whisper|pegasus|marian|m2m)", "an encoder beside the decoder", ()),
+    Family(r"(umt5|led|longt5|pegasus|m2m|nllb|blenderbot|prophetnet|speech)", "an encoder of another form", _BART),
+    Family(r"(t5|mt5|bart|mbart|whisper|marian)", "another head on an encoder and a decoder", _BART),
     Family(r"(\w*bert|roberta|electra|xlm|mpnet|nomic|jina)", "an encoder of another form", ("BertModel",)),
     Family(r"qwen\d*(_?\d)?_?(vl|audio|omni)", "Qwen with images or sound", _QWEN),
     Family(r"(qwen\d*_?moe|qwen3_?next|qwen3_?5)", "Qwen with experts or other attention", _QWEN),

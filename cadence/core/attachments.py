@@ -24,6 +24,11 @@ class Attachment:
         return ""
 
     @property
+    def source_len(self) -> int:
+        """Positions of it that the cross attention of the request's tokens looks at; 0 = none"""
+        return 0
+
+    @property
     def keys_name(self) -> str:
         """Tells contents that change keys apart before their digests are known: for a guess where keys may lie."""
         return self.keys_digest

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-FULL, SLIDING = "full", "sliding"  # kinds of groups: `scheduler/kv/kinds` and `runner/caches` say what each is
+# Kinds of groups: `scheduler/kv/kinds` and `runner/caches` say what each is.
+FULL, SLIDING, CROSS = "full", "sliding", "cross"
 KV_DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "int4": 1}  # bytes
 SCALED = ("int8", "fp8_e4m3", "fp8_e5m2")  # types whose rows are followed by ...
 SCALE_BYTES = 4  # ... the float32 that their entries are multiples of
@@ -37,9 +38,12 @@ class LayerKV:
     head_dim: int
     window: int = 0  # tokens a query sees, itself included; 0 = all
     passing: bool = False  # keys serve the forward that makes them: such layers use the same bytes, one after another
+    cross: bool = False  # keys are those of an encoder's output, not of the request's own tokens
 
     @property
     def kind(self) -> str:
+        if self.cross:
+            return CROSS
         return SLIDING if self.window else FULL
 
     def row_width(self, dtype: str) -> int:

@@ -46,7 +46,7 @@ _HEADS = {
     "ForTokenClassification": ModelHead.TOKEN_SCORES,
     "Model": ModelHead.NONE,
 }
-_WRITES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+_WRITES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel")
 _STEMS = {"Gemma3ForCausalLM": "Gemma3Text"}  # where the name of a decoder without a head begins otherwise
 
 

@@ -30,6 +30,7 @@ from cadence.scheduler.feature import HostFeature
 from cadence.scheduler.features.adapters.slots import AdapterSlots
 from cadence.scheduler.features.drafts.feature import HostDrafts
 from cadence.scheduler.features.drafts.policy import DraftPolicy
+from cadence.scheduler.features.encoder.feature import EncoderContents
 from cadence.scheduler.features.grammar.feature import GrammarOutputs
 from cadence.scheduler.features.host_bound import HostBound
 from cadence.scheduler.features.pooling.feature import PooledRequests
@@ -83,7 +84,7 @@ def build_engine(
     num_blocks = config.cache.num_blocks_override or call(KV_BLOCKS, None)
     config = fit_context(config, args, _longest_request(config, layout, num_blocks))
     slots = AdapterSlots(config.scheduler.adapter_slots)
-    features = _features(config, slots, logits_processors)
+    features = _features(config, layout, slots, logits_processors)
     scheduler = _scheduler(config, layout, num_blocks, features)
     call(ALLOCATE_KV, num_blocks)
     call(WARM_UP, config.device.warmup)
@@ -148,7 +149,7 @@ def _name_idle_options(args: EngineArgs, kind: str) -> None:
 def _longest_request(config: EngineConfig, layout: KVLayout, num_blocks: int) -> int:
     upper = config.model.max_model_len
     budget = TokenBudget.of(config.scheduler, upper, _runs(config))
-    return max_len_that_fits(layout, num_blocks, budget.in_flight, upper)
+    return max_len_that_fits(layout, num_blocks, budget.in_flight, upper, config.scheduler.max_encoder_len)
 
 
 def _runs(config: EngineConfig) -> RunLimits:
@@ -157,7 +158,7 @@ def _runs(config: EngineConfig) -> RunLimits:
 
 
 def _features(
-    config: EngineConfig, slots: AdapterSlots, logits_processors: Sequence[Callable[..., Any]]
+    config: EngineConfig, layout: KVLayout, slots: AdapterSlots, logits_processors: Sequence[Callable[..., Any]]
 ) -> list[HostFeature]:
     """All that the scheduler has beside itself, in the order in which they are asked."""
     features: list[HostFeature] = []
@@ -165,6 +166,9 @@ def _features(
         features.append(HostBound())
     if slots.count:
         features.append(slots)
+    if config.scheduler.max_encoder_len:
+        budget = config.scheduler.max_num_encoder_tokens
+        features.append(EncoderContents(layout.groups, budget, slots.slot_of))
     if config.speculative.enabled:
         num_rows = config.scheduler.max_num_seqs
         features.append(HostDrafts(_draft_policy(config, num_rows), num_rows))

@@ -8,8 +8,9 @@ from cadence.core.architectures import ARCHITECTURES, unsupported
 from cadence.core.errors import ConfigError
 from cadence.models.decoder import DecoderLM
 from cadence.models.encoder import EncoderModel
+from cadence.models.encoder_decoder import EncoderDecoderLM
 
-AnyModel = DecoderLM | EncoderModel
+AnyModel = DecoderLM | EncoderModel | EncoderDecoderLM
 
 
 def model_class(architecture: str) -> type[AnyModel]:

@@ -12,15 +12,18 @@ class Rule:
     """`source` in the checkpoint fills `target` in the model.
 
     A `*` stands for one component of a dotted name; those of source and target correspond in order. `part` names the
-    part of a fused parameter, "" fills all of it. `transpose`, `columns` and `add`: how stored values differ from ours.
+    part of a fused parameter, "" fills all of it. From `transpose` to `add`: how stored values differ from ours.
     """
 
     source: str  # "model.layers.*.self_attn.q_proj.*"
     target: str  # "layers.*.attn.qkv.*"
     part: str = ""
     transpose: bool = False  # matrices are stored [in, out]
+    taps: int = 1  # matrices are stored [out, in, taps]: ours has the taps of an input side by side
     columns: tuple[int, int] = (0, 1)  # (i, n): ours is the i-th of n equal ranges of the stored matrix's inputs
-    add: float = 0.0  # added in float32
+    times: float = 1.0  # multiplied in float32
+    add: float = 0.0  # added in float32, after that
+    optional: bool = False  # a checkpoint may lack it: the parameter is then as the model was built
 
     def source_of(self, parameter: str) -> str | None:
         """The checkpoint's name for what fills `parameter`; None when this rule does not."""

@@ -10,7 +10,7 @@ import torch
 
 from cadence.core.contract.table import RequestTable
 from cadence.kernels.interface.row_ops import StepBatch
-from cadence.models.interface.model import ForwardContext
+from cadence.models.interface.model import ForwardContext, LayerCache
 from cadence.runner.layout import BatchLayout
 
 
@@ -55,6 +55,9 @@ class DeviceFeature:
     inputs: Sequence[InputHook] = ()
     reporters: Sequence[Reporter] = ()
     hooks: Sequence[Any] = ()  # `HiddenHook`s
+
+    def use_caches(self, caches: Sequence[LayerCache]) -> None:
+        """Of the model's layers, by layer, from now on."""
 
     def rows_of(self, payload: Any) -> Sequence[int]:
         """Running rows that `apply` writes: the results of earlier forwards must be here for them."""

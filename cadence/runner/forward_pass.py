@@ -53,13 +53,13 @@ class ForwardPass:
     def __init__(self, parts: ForwardParts) -> None:
         self.parts = parts
         self._buffers = parts.new_buffers()
-        self._caches: Sequence[LayerCache] = ()
+        self.caches: Sequence[LayerCache] = ()  # by layer; others' are not looked at
         self.no_logits = torch.zeros((0, 0), device=parts.device.torch_device)
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
         """Of all layers that are here, the model's first."""
         own = self.parts.model.own_layers
-        self._caches = [*[caches[0]] * own.start, *caches[: len(own)]]  # by layer; others' are not looked at
+        self.caches = [*[caches[0]] * own.start, *caches[: len(own)]]
         self.parts.after.use_caches(caches)
         self.parts.graphs.forget()
 
@@ -94,7 +94,7 @@ class ForwardPass:
     def context(self, batch: StepBatch, wanted: Wanted) -> ForwardContext:
         aux = AuxHiddenStates(self.parts.after.begins_with.aux_layers)
         attention = batch.attention(self.parts.blocks.tables, self.parts.model.sees)
-        return ForwardContext(self.parts.ops, attention, self._caches, wanted, aux)
+        return ForwardContext(self.parts.ops, attention, self.caches, wanted, aux)
 
     def extend(self, ctx: ForwardContext, batch: StepBatch, inputs: tuple[str, ...]) -> ForwardContext:
         """With what features add to the inputs. The batch was gathered."""

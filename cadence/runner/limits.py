@@ -15,6 +15,7 @@ class RunnerLimits:
     logprobs_mode: str
     graphs: str  # recorded forwards: padded | exact | none
     burst_steps: int  # most forwards of one plan
+    max_encoder_len: int = 0  # positions of an encoder's output, at most; 0 = the model has no encoder
     speculative: SpeculativeConfig = NO_SPECULATION
 
     @property

@@ -28,7 +28,7 @@ class RunnerParts:
     requests: RequestRows
     blocks: BlockTables
     tables: Sequence[RequestTable]  # all per-request state, `blocks` included
-    features: Mapping[str, DeviceFeature]  # by name
+    features: Mapping[str, DeviceFeature]  # by name, in the order in which plans are applied
     hooks: Sequence[HiddenHook]
     sampler: SamplePipeline
     forward: ForwardPass  # the loop's
@@ -39,6 +39,7 @@ class Runner:
     def __init__(self, parts: RunnerParts) -> None:
         self._parts = parts
         self._newest = Forwards(parts, NO_PLAN)
+        self._rank = {name: index for index, name in enumerate(parts.features)}
         self._queued: deque[tuple[int, Part]] = deque()  # (step id, forwards)
 
     def step(self, plan: StepPlan) -> None:
@@ -75,6 +76,8 @@ class Runner:
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
         self._parts.forward.use_caches(caches)
+        for feature in self._parts.features.values():
+            feature.use_caches(self._parts.forward.caches)
 
     def vacate(self, row: int) -> None:
         """Ends a row outside any plan."""
@@ -90,8 +93,8 @@ class Runner:
         self._parts.loop.await_rows_of(plan)
         for row in plan.ended:
             self._end(row)
-        for name, payload in plan.payloads.items():
-            feature = self._parts.features[name]
+        for name in sorted(plan.payloads, key=self._rank.__getitem__):  # some read what those before them leave
+            feature, payload = self._parts.features[name], plan.payloads[name]
             self._parts.loop.await_rows(feature.rows_of(payload))
             feature.apply(payload)
         for request in plan.begun:

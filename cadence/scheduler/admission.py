@@ -31,6 +31,7 @@ class Admission:
         self._kv = books.kv
         self._features = with_own(features, "begin")
         self._gates = with_own(features, "holds")
+        self._measuring = with_own(features, "admits")
         self._seen_changes = [0] * len(self._gates)  # of each, when requests that it has parked were looked at last
         self._refused_key: OrderKey = (0, 0.0, 0)  # last request for which there were too few blocks
         self._refused_at = 0  # blocks that were free then
@@ -55,6 +56,8 @@ class Admission:
                 return
             if not self._kv.fits(hit, self._held(request, len(request.tokens))):
                 self._refused_key, self._refused_at = request.key, self._kv.num_free
+                return
+            if not all(feature.admits(request, hit, draft) for feature in self._measuring):
                 return
             num_tokens = room.grant(min(missing, self._budget.chunk), computed)
             if not num_tokens:

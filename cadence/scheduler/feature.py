@@ -14,7 +14,7 @@ from cadence.core.contract.request import EngineRequest
 from cadence.core.contract.step import StepPlan, StepResult
 from cadence.core.contract.update import RequestUpdate
 from cadence.scheduler.budget import TokenBudget
-from cadence.scheduler.kv.manager import KVManager
+from cadence.scheduler.kv.manager import KVManager, PrefixHit
 from cadence.scheduler.news import News
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.request_state import OrderKey, RequestState
@@ -45,6 +45,7 @@ class HostFeature:
     """Every method does nothing by default, and is called only where a feature has its own."""
 
     name: str  # of its line in `FEATURES`; its stats are the field of that name of `EngineStats`
+    computes: bool = False  # what it sends with a plan takes the device time of its own
     changes: int = 0  # counts what may let requests in that `holds` has held back
 
     def join(self, request: RequestState) -> None:
@@ -61,6 +62,11 @@ class HostFeature:
         """Something has changed for requests that wait aside, by their texts, each with the key of its oldest request,
         oldest first -> the texts of those that should be looked at again."""
         return []
+
+    def admits(self, request: RequestState, hit: PrefixHit, draft: PlanDraft) -> bool:
+        """Whether the plan has room for what the request brings; else it and all after it wait for the next one. A plan
+        in which no row has begun has room for any."""
+        return True
 
     def begin(self, request: RequestState, draft: PlanDraft) -> Any:
         """It takes a row -> what the device is told of the row; None = it does not use the feature"""

@@ -55,7 +55,7 @@ class Scheduler:
     ) -> None:
         """features: in the order in which they are asked"""
         budget = TokenBudget.of(config, max_model_len, runs)
-        check_pool(layout, num_blocks, budget.in_flight, max_model_len)
+        check_pool(layout, num_blocks, budget.in_flight, max_model_len, config.max_encoder_len)
         self._by_priority = config.policy == "priority"
         self._features = {feature.name: feature for feature in features}
         self._joined, self._left = with_own(features, "join"), with_own(features, "leave")
@@ -80,13 +80,14 @@ class Scheduler:
         self._bursts = BurstPolicy(config, self._decodes)
         self._extension = Extension(books, self._bursts, features)
         self._reconciler = Reconciler(books, features)
+        self._computing = [feature.name for feature in features if feature.computes]
         self._mailing, self._timed = with_own(features, "mail"), with_own(features, "observe_time")
 
     def add(self, request: EngineRequest, prepared: Mapping[str, Any] = NOTHING_PREPARED) -> None:
         """Joins the waiting queue. prepared: for its features, under their names"""
         self.check(request)
         self._num_added += 1
-        tables = self._kv.new_tables(request.cache_salt, request.keys_digest)
+        tables = self._kv.new_tables(request.cache_salt, request.keys_digest, request.source_len)
         self._requests[request.request_id] = state = RequestState(
             request, self._key_of(request), tables, self._max_model_len, prepared
         )
@@ -187,7 +188,7 @@ class Scheduler:
     def observe_time(self, plan: StepPlan, seconds: float, num_verified: int = 0) -> None:
         """A plan took `seconds` from its launch, or the return of the one before it, to its own return; it verified so
         many lines beyond the first of each run."""
-        if plan.step_id == self._last_cut:
+        if plan.step_id == self._last_cut or any(name in plan.payloads for name in self._computing):
             return
         if not np.array_equal(plan.num_tokens_np, plan.num_samples_np):
             self._pace.observe(plan, seconds)

@@ -33,7 +33,7 @@ from cadence.engine.source import find_source
         ("Llama4ForConditionalGeneration", "LlamaForCausalLM"),
         ("Olmo2ForCausalLM", "LlamaForCausalLM"),
         ("GraniteForCausalLM", "LlamaForCausalLM"),
-        ("T5ForConditionalGeneration", "an encoder beside the decoder; nothing"),
+        ("LEDForConditionalGeneration", "an encoder of another form; closest: BartForConditionalGeneration"),
         ("DebertaV2ForSequenceClassification", "an encoder of another form; closest: BertModel"),
         ("XLMWithLMHeadModel", "an encoder of another form; closest: BertModel"),
         ("qwen3moe", "Qwen3ForCausalLM"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cadence.core.kv_spec import FULL, KV_DTYPES, SCALED, SLIDING, KVGroup, LayerKV, plan_layout
+from cadence.core.kv_spec import CROSS, FULL, KV_DTYPES, SCALED, SLIDING, KVGroup, LayerKV, plan_layout
 
 SIZE = 16
 DTYPES = st.sampled_from(sorted(KV_DTYPES))
@@ -44,6 +44,13 @@ def test_layers_that_pass_have_one_place_together() -> None:
     assert layout.block_bytes == layer_bytes(layers[1], "float32")
     assert len(set(layout.places)) == 1 and layout.groups == (KVGroup(FULL, 0, (0, 1, 2)),)
     assert layout.of_layers([0, 1, 2]) == layout
+
+
+def test_cross_attention_has_groups_of_its_own_that_share_slots_with_the_others() -> None:
+    layers = [LayerKV(2, 16), LayerKV(2, 16, cross=True)] * 3
+    layout = plan_layout(layers, SIZE, "float32")
+    assert layout.groups == (KVGroup(CROSS, 0, (1, 3, 5)), KVGroup(FULL, 0, (0, 2, 4)))
+    assert layout.block_bytes == 3 * layer_bytes(layers[0], "float32")
 
 
 @settings(deadline=None)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cadence import LLM, SamplingParams
-from cadence.core.architectures import ARCHITECTURES, ENCODERS
+from cadence.core.architectures import ARCHITECTURES, ENCODER_DECODERS, ENCODERS
 from cadence.core.errors import ConfigError
 from cadence.core.outputs import Logprob, RequestOutput
 from cadence.kernels.interface.attention_batch import AttentionShape
@@ -115,7 +115,8 @@ def check_near(mine: list[dict[int, Logprob]], theirs: list[dict[int, Logprob]],
 
 
 def test_every_file_of_models_has_a_family_here() -> None:
-    assert set(ARCHITECTURES.values()) - set(ENCODERS.values()) - set(FAMILIES) == set()
+    others = {*ENCODERS.values(), *ENCODER_DECODERS.values()}
+    assert set(ARCHITECTURES.values()) - others - set(FAMILIES) == set()
 
 
 @pytest.mark.parametrize("family", mostly_wide(FAMILIES, ("llama", "gpt2")))

@@ -12,6 +12,7 @@ from cadence.config.engine_config import CacheConfig, SchedulerConfig
 from cadence.core.contract.request import EngineRequest, FinishReason
 from cadence.core.contract.step import NO_TOKEN, StepPlan, StepResult
 from cadence.core.contract.update import RequestUpdate
+from cadence.core.encoder_input import ENCODER
 from cadence.core.failure import Failure
 from cadence.core.kv_spec import KVLayout
 from cadence.scheduler.budget import ONE_TOKEN, RunLimits
@@ -20,9 +21,10 @@ from cadence.scheduler.feature import HostFeature
 from cadence.scheduler.features.adapters.slots import AdapterSlots
 from cadence.scheduler.features.drafts.drafts import Drafts
 from cadence.scheduler.features.drafts.feature import HostDrafts
+from cadence.scheduler.features.encoder.feature import EncoderContents
 from cadence.scheduler.scheduler import Scheduler
-from tests.helpers.toy_kind import SOURCE, needed_by, with_source_kind
 from tests.helpers.toy_model import ToyDevice, expected_output, make_layout, work
+from tests.helpers.toy_source import SOURCE, needed_by
 
 
 def make_config(**changes: object) -> SchedulerConfig:
@@ -92,10 +94,11 @@ class ToyEngine:
         cache = make_cache(layout.block_size, caching)
         self.slots = AdapterSlots(config.adapter_slots)
         features: list[HostFeature] = [self.slots] if self.slots.count else []
+        if SOURCE in self.windows:
+            features.append(EncoderContents(layout.groups, config.max_num_encoder_tokens, self.slots.slot_of))
         if drafts is not None:
             features.append(HostDrafts(drafts, config.max_num_seqs))
-        with with_source_kind():
-            self.scheduler = Scheduler(config, cache, layout, num_blocks, max_model_len, features, runs_of(drafts))
+        self.scheduler = Scheduler(config, cache, layout, num_blocks, max_model_len, features, runs_of(drafts))
         self.device = ToyDevice(layout, config.max_num_seqs, num_blocks)
         self.tables: dict[int, list[list[int]]] = {}  # by row, per group: as the plans sent will leave them
         self.in_flight: deque[Flight] = deque()
@@ -124,6 +127,7 @@ class ToyEngine:
         if len(plan.rows_np):
             self._check_plan(plan)
             self._check_burst(plan)
+            self._check_encoding(plan)
             self._follow_tables(plan)
             rows = plan.rows_np.tolist()
             self.in_flight.append(Flight(plan, plan.num_forwards, {row: self.tables[row] for row in rows}))
@@ -213,7 +217,8 @@ class ToyEngine:
             for flight in self.in_flight:
                 assert new.row not in flight.rows, "a row reused while a step naming it is in flight"
             for window, ids in zip(self.windows, new.block_ids, strict=True):
-                fresh.update(ids[new.num_computed // size :] if window != SOURCE else ids)
+                fresh.update(ids[new.num_computed // size :] if window != SOURCE else ())
+        fresh.update(block for content in plan.payloads.get(ENCODER, ()) for ids in content.block_ids for block in ids)
         assert 0 not in fresh
         computed = {row: state.computed for row, state in self.device.rows.items()}
         for flight in self.in_flight:
@@ -234,11 +239,25 @@ class ToyEngine:
             assert not (plan.begun or self.scheduler.stats().num_waiting), "a request waits"
             assert (plan.num_tokens_np == plan.num_samples_np).all()
 
+    def _check_encoding(self, plan: StepPlan) -> None:
+        """Within the budget, or one content alone; each goes where a row that begins will read it, and nowhere else."""
+        contents = plan.payloads.get(ENCODER, [])
+        lengths = [content.length for content in contents]
+        assert len(lengths) <= 1 or sum(lengths) <= self.config.max_num_encoder_tokens
+        for content in contents:
+            tables = [new.block_ids for new in plan.begun if new.payloads[ENCODER] == content.length]
+            for group, ids in enumerate(content.block_ids):
+                assert not ids or any(table[group] == ids for table in tables)
+        written = [block for content in contents for ids in content.block_ids for block in ids]
+        assert len(written) == len(set(written)), "a content encoded twice"
+
     def _check_salts(self, plan: StepPlan) -> None:
         """Of a plan that has run: what it found in the cache was computed under the same salt."""
         for new in plan.begun:
             salt = self.outcomes[new.request_id].request.cache_salt
-            for ids in new.block_ids:
+            for window, ids in zip(self.windows, new.block_ids, strict=True):
+                if window == SOURCE:
+                    continue
                 for block in filter(None, ids[: new.num_computed // self.layout.block_size]):
                     assert self.outcomes[self.device.writer[block]].request.cache_salt == salt, "shared across salts"
 

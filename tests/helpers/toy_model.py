@@ -9,12 +9,14 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from cadence.core.contract.encoder_work import EncoderWork
 from cadence.core.contract.request import EngineRequest, StopRule
 from cadence.core.contract.step import NewRow, StepPlan
+from cadence.core.encoder_input import ENCODER
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.kv_spec import KVLayout, plan_layout
 from cadence.core.sampling_params import SamplingParams
-from tests.helpers.toy_kind import SOURCE, layer_of, source_of
+from tests.helpers.toy_source import SOURCE, layer_of, source_entries, source_of
 
 VOCAB = 11
 BROKEN = Failure(FailureCode.BAD_LOGITS, "not a number")  # what the toy device says of a row that fails
@@ -56,7 +58,7 @@ def expected_output(request: EngineRequest, windows: tuple[int, ...], max_model_
     tokens = list(request.prompt_token_ids)
     rule = request.stop
     entries: list[list[int]] = [[] for _ in windows]
-    source = source_of(tokens)
+    source = source_of(request)
     while True:
         for stored, window in zip(entries, windows, strict=True):
             for position in range(len(stored), len(tokens)):
@@ -108,6 +110,8 @@ class ToyDevice:
     def apply(self, plan: StepPlan) -> None:
         for row in plan.ended:
             del self.rows[row]
+        for content in plan.payloads.get(ENCODER, ()):
+            self._encode(content)
         for new in plan.begun:
             self._begin(new)
         for added in plan.blocks:
@@ -179,10 +183,16 @@ class ToyDevice:
         tables = [list(ids) for ids in new.block_ids]
         tokens = new.token_ids_np.tolist()
         self.rows[new.row] = ToyRow(new.request_id, tokens, new.num_computed, tables, new)
-        for group, table in zip(self.layout.groups, tables, strict=True):
-            if group.window == SOURCE:
-                for block, value in zip(table, source_of(tokens[: new.prompt_len]), strict=True):
-                    self.kv[block][0], self.writer[block] = value, new.request_id
+
+    def _encode(self, content: EncoderWork) -> None:
+        size = self.layout.block_size
+        for group, ids in zip(self.layout.groups, content.block_ids, strict=True):
+            if group.window != SOURCE:
+                assert not ids
+                continue
+            assert len(ids) == -(-content.length // size) and 0 not in ids
+            for position, value in enumerate(source_entries(content.token_ids_np.tolist())):
+                self.kv[ids[position // size]][position % size] = value
 
     def _compute(self, row: ToyRow, count: int) -> int:
         computed = row.computed
@@ -191,7 +201,8 @@ class ToyDevice:
         for group, table in zip(self.layout.groups, row.tables, strict=True):
             for position in range(computed, computed + count):
                 if group.window == SOURCE:
-                    value = entry_of(row.tokens[position], position, [self.kv[block][0] for block in table])
+                    source = [self._slot(table, past) for past in range(row.new.payloads[ENCODER])]
+                    value = entry_of(row.tokens[position], position, source)
                     continue
                 first = first_visible(group.window, position)
                 visible = [self._slot(table, past) for past in range(first, position)]

@@ -13,23 +13,25 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cadence.core.contract.request import FinishReason, StopRule
+from cadence.core.encoder_input import EncoderInput
 from cadence.core.sampling_params import SamplingParams
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.features.drafts.drafts import Drafts
 from cadence.scheduler.features.drafts.policy import DraftPolicy
-from cadence.scheduler.kv.hashing import extend_hashes, root_digest
+from cadence.scheduler.kv.hashing import extend_hashes, root_digest, source_digests
 from cadence.scheduler.kv.kinds.block import RequestBlocks
 from cadence.scheduler.kv.sizing import blocks_needed
 from cadence.scheduler.request_state import NO_ROW, Status
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_engine import Outcome, ToyEngine, make_config, runs_of
-from tests.helpers.toy_kind import SOURCE, with_source_kind
 from tests.helpers.toy_model import BROKEN, VOCAB, entries_of, expected_output, make_layout, make_request
+from tests.helpers.toy_source import MAX_SOURCE, SOURCE, source_of
 from tests.helpers.wide import examples
 
 MAX_LEN = 28
-LAYOUTS = ((0,), (0,), (0, 6), (5,), (0, 3, 7), (SOURCE, 0), (SOURCE, 0, 5))  # windows
+LAYOUTS = ((0,), (0,), (0, 6), (5,), (0, 3, 7), (SOURCE, 0), (SOURCE, 0, 5), (SOURCE, SOURCE, 0))  # windows
 DEVICE_PROCESSOR = SimpleNamespace(on_device=True)
+SOURCES = ([3], [1, 2, 3], [4] * MAX_SOURCE, [*range(9)], [*range(10)])
 SHARED = [[1, 2, 3, 4, 5, 6, 7, 8] * 3, [1, 2, 3, 4, 9, 9, 9, 9] * 3, [5] * 24]
 
 
@@ -66,7 +68,7 @@ def check_requests(scheduler: Scheduler) -> None:
             assert rows.confirmed_np[state.row] <= computed <= rows.capacity_np[state.row]
             assert len(state.tokens) <= rows.length_np[state.row]
             for kind, table in zip(scheduler._kv._kinds, state.blocks.tables, strict=True):
-                assert len(table) == kind.growth.length(int(rows.capacity_np[state.row]))
+                assert len(table) == kind.growth.length(int(rows.capacity_np[state.row]), state.blocks.source_len)
             if not rows.due_np[state.row]:
                 assert len(state.tokens) == rows.length_np[state.row], "what was booked and did not come is given back"
 
@@ -76,14 +78,18 @@ def check_cache(engine: ToyEngine) -> None:
     size, entries = engine.layout.block_size, dict[bytes, list[list[int]]]()  # digest -> per group what its block holds
     for state in engine.outcomes.values():
         tokens = [*state.request.prompt_token_ids, *state.tokens]
-        blocks = RequestBlocks(1, root_digest(state.request.cache_salt))
+        blocks = RequestBlocks(1, root_digest(state.request.cache_salt, state.request.keys_digest))
         extend_hashes(blocks, tokens, size, len(tokens) // size)
         stored = [entries_of(tokens, window) for window in engine.windows]
         for index, digest in enumerate(blocks.hashes):
             entries[digest] = [values[index * size : (index + 1) * size] for values in stored]
+        source = source_of(state.request)
+        for index, digest in enumerate(source_digests(blocks.root, -(-len(source) // size))):
+            entries[digest] = [source[index * size : (index + 1) * size] for _ in stored]
     for group, listed in enumerate(engine.scheduler._kv._pool.index.by_group):
         for digest, block in listed.items():
-            assert engine.device.kv[block.id] == entries[digest][group], "cached, but not computed"
+            expected = entries[digest][group]
+            assert engine.device.kv[block.id][: len(expected)] == expected, "cached, but not computed"
 
 
 def check_outcome(outcome: Outcome, windows: tuple[int, ...]) -> None:
@@ -111,6 +117,7 @@ def request_specs(draw: st.DrawFn) -> dict[str, Any]:
         "stop": rule,
         "params": sampling,
         "priority": draw(st.integers(0, 2)),
+        "source": draw(st.sampled_from(SOURCES)),
         "cache_salt": draw(st.sampled_from(["", "", "pepper"])),
     }
 
@@ -141,11 +148,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             burst_seconds=draw(*self.burst_seconds),
             max_inter_token_seconds=draw(*self.paces),
             min_prompt_tokens=draw(1, 2),
+            max_encoder_len=MAX_SOURCE,
+            max_num_encoder_tokens=draw(1, MAX_SOURCE, 3 * MAX_SOURCE),
         )
         layout = make_layout(draw(*LAYOUTS), draw(1, 2, 4))  # type: ignore[arg-type]
         drafts = drafts_of(data.draw(st.sampled_from(self.num_drafts)), config.max_num_seqs, bool(draw(True, False)))
-        with with_source_kind():
-            least = blocks_needed(layout, MAX_LEN, TokenBudget.of(config, MAX_LEN, runs_of(drafts)).in_flight)
+        in_flight = TokenBudget.of(config, MAX_LEN, runs_of(drafts)).in_flight
+        least = blocks_needed(layout, MAX_LEN, in_flight, MAX_SOURCE)
         num_blocks = least + draw(*self.spare_blocks)  # type: ignore[operator]
         caching = bool(draw(True, True, True, False))
         self.engine = ToyEngine(config, layout, num_blocks, MAX_LEN, caching, drafts)
@@ -157,13 +166,17 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(spec=request_specs())
     def add(self, spec: dict[str, Any]) -> None:
         self.count += 1
-        self.engine.add(make_request(f"r{self.count}", **spec))
+        source = spec["source"] if SOURCE in self.engine.windows else None
+        attached = () if source is None else (EncoderInput.of_tokens(source),)
+        given = {name: value for name, value in spec.items() if name != "source"}
+        self.engine.add(make_request(f"r{self.count}", **given, attachments=attached))
 
     @rule(stem=st.sampled_from(SHARED), size=st.integers(3, 6), own=st.integers(0, 1))
     def crowd(self, stem: list[int], size: int, own: int) -> None:
         """Several that want to fill the pool, alike or each with a beginning of its own."""
         for number in range(size):
-            self.add({"prompt": [number * own, *stem[: 3 * number]], "max_tokens": 40, "priority": number % 2})
+            prompt, source = [number * own, *stem[: 3 * number]], SOURCES[number * own % len(SOURCES)]
+            self.add({"prompt": prompt, "max_tokens": 40, "priority": number % 2, "source": source})
 
     @precondition(lambda self: not self.engine.is_full)
     @rule()

@@ -165,6 +165,8 @@ FIELDS: Mapping[str, FieldType] = {
     "num_key_value_heads": Nullable(_HEADS),
     "head_dim": Nullable(_HEADS),
     **dict.fromkeys(LENGTHS, Nullable(_LENGTH)),
+    "max_source_positions": Nullable(_LENGTH),
+    "num_mel_bins": Nullable(_SIZE),
     "original_max_position_embeddings": Nullable(Integer(2, _MOST_ID)),
     "sliding_window": Nullable(Integer(0, _MOST_ID)),
     "sliding_window_pattern": Nullable(_LAYERS),
@@ -203,7 +205,7 @@ FIELDS: Mapping[str, FieldType] = {
             "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "scale_attn_weights",
             "scale_attn_by_inverse_layer_idx", "do_layer_norm_before", "_remove_final_layer_norm", "enable_bias",
             "layer_norm_elementwise_affine", "use_bidirectional_attention", "norm_topk_prob",
-            "is_decoder", "norm_bias", "classifier_bias",
+            "is_decoder", "is_encoder_decoder", "norm_bias", "classifier_bias",
         ),
         Nullable(Boolean()),
     ),
@@ -218,6 +220,9 @@ FIELDS: Mapping[str, FieldType] = {
     "is_original_qwen3_reranker": Nullable(Boolean()),
     "method": Nullable(String()),
     "pad_token_id": Nullable(TOKEN_ID),
+    "decoder_start_token_id": Nullable(TOKEN_ID),
+    "forced_bos_token_id": Nullable(TOKEN_ID),
+    "bad_words_ids": Nullable(ListOf(ListOf(Integer(0, _MOST_ID)))),
 }  # fmt: skip
 
 ROPE_FIELDS: Mapping[str, FieldType] = {
@@ -248,6 +253,7 @@ GENERATION_FIELDS: Mapping[str, FieldType] = {
     "max_new_tokens": Nullable(Integer(1, _MOST_ID)),
     "eos_token_id": FIELDS["eos_token_id"],
     "bos_token_id": FIELDS["bos_token_id"],
+    **{name: FIELDS[name] for name in ("decoder_start_token_id", "forced_bos_token_id", "bad_words_ids")},
 }
 
 ROPES = ("rope_scaling", "rope_parameters")

@@ -64,7 +64,7 @@ def _attachment(value: Any) -> Attachment:
     known = FEATURES.get(value.get("feature", "")) if isinstance(value, dict) else None
     if known is None or known.attachment is None:
         raise ValueError("an attachment of no feature")
-    return msgspec.convert(value, known.attachment)
+    return msgspec.convert(value, known.attachment, dec_hook=_rich)
 
 
 _BY_FEATURE: dict[Any, dict[str, Any]] = {  # types by feature, of each place

@@ -12,7 +12,9 @@ from typing import Any
 from cadence.core.adapter import ADAPTERS, AdapterSpec
 from cadence.core.attachments import Attachment
 from cadence.core.contract.drafts import DRAFTS, DraftChanges
+from cadence.core.contract.encoder_work import EncoderWork
 from cadence.core.contract.token_masks import TokenMasks
+from cadence.core.encoder_input import ENCODER, EncoderInput
 from cadence.core.grammar import GRAMMAR, GrammarSpec
 from cadence.core.pooling import POOLING, PoolingSpec
 
@@ -37,6 +39,11 @@ FEATURES: dict[str, FeatureTypes] = {
     DRAFTS: FeatureTypes(
         row=int,  # most drafts of its first forwards
         step=DraftChanges,
+    ),
+    ENCODER: FeatureTypes(
+        attachment=EncoderInput,
+        row=int,  # positions of its encoder's output
+        step=list[EncoderWork],
     ),
     GRAMMAR: FeatureTypes(
         attachment=GrammarSpec,

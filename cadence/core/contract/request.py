@@ -66,6 +66,11 @@ class EngineRequest:
         return "".join(each.keys_digest for each in self.attachments)
 
     @property
+    def source_len(self) -> int:
+        """As `Attachment.source_len` has it, of all that is attached."""
+        return sum(each.source_len for each in self.attachments)
+
+    @property
     def keys_name(self) -> str:
         """As `Attachment.keys_name` has it, of all that is attached."""
         return "".join(each.keys_name for each in self.attachments)

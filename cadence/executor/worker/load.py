@@ -51,8 +51,9 @@ def load_models(
     )
     facts = share_facts(links, DraftFacts(draft.kv_layers(), draft.aux_layers), device.torch_device)
     adapters = open_adapters(target, config.lora, device, whole, all_layers)
-    layers = [*all_layers.kv_layers(), *facts.kv_layers]
-    own = [*target.own_layers, *(range(len(layers))[len(target.layers) :] if links.is_last else ())]
+    of_target = all_layers.kv_layers()
+    layers = [*of_target, *facts.kv_layers]
+    own = [*target.own_layers, *(range(len(of_target), len(layers)) if links.is_last else ())]
     models = LoadedModels(
         target=target,
         draft=draft,

@@ -35,6 +35,7 @@ def _limits(config: WorkerConfig, num_stages: int, generates: bool) -> RunnerLim
         logprobs_mode=config.model.logprobs_mode,
         graphs=config.device.graphs if generates else "none",
         burst_steps=burst_steps,
+        max_encoder_len=config.scheduler.max_encoder_len,
         speculative=config.speculative,
     )
 

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
-import torch
-from torch import nn
-
 from cadence.config.hf import HFConfig
 from cadence.core.pooling import CLASSIFY
-from cadence.kernels.interface.attention_batch import DistanceBias
 from cadence.models.encoder import EncoderModel, EncoderParts
 from cadence.models.encoders.bert import (
     BLOCK_RULES,
@@ -24,8 +18,7 @@ from cadence.models.encoders.bert import (
 )
 from cadence.models.encoders.roberta import DENSE_RULES
 from cadence.models.interface.build import BuildContext, ConfigView, WithChanges
-from cadence.models.layers.derived import DerivedTable
-from cadence.models.layers.parameter import empty_parameter
+from cadence.models.layers.distances import Distances
 from cadence.models.weight_map import Rule, WeightMap
 
 _RULES = (
@@ -41,22 +34,6 @@ _RULES = (
 _PREFIXES = (("", "mpnet."),)
 _FIRST_POSITION = 2  # after that of padding, whatever the config says of it
 _FAR = 128  # tokens: from here on all distances are in one bucket
-
-
-class Distances(DerivedTable):
-    """What a key gets for its distance from the query: by bucket, and spelt out for every distance."""
-
-    weight: nn.Parameter  # [buckets, heads]
-
-    def __init__(self, build: BuildContext, buckets: int, heads: int) -> None:
-        super().__init__()
-        self.weight = empty_parameter(build, buckets, heads)
-        self.bias = DistanceBias(torch.zeros((heads, 2 * _FAR - 1), dtype=torch.float32, device=build.device))
-
-    def derive(self) -> None:
-        """In place: layers hold the table, or the rows of their heads."""
-        buckets = _buckets(torch.arange(1 - _FAR, _FAR), self.weight.shape[0])
-        self.bias.table.copy_(self.weight[buckets.to(self.weight.device)].T)
 
 
 class MPNetModel(EncoderModel):
@@ -87,18 +64,8 @@ class MPNetForTokenClassification(EncoderModel):
 
 
 def _distances(hf: ConfigView, build: BuildContext) -> Distances:
-    return Distances(build, hf.get("relative_attention_num_buckets", 32), hf["num_attention_heads"])
+    return Distances(build, hf.get("relative_attention_num_buckets", 32), hf["num_attention_heads"], _FAR)
 
 
 def _parts(hf: ConfigView, build: BuildContext, distances: Distances) -> EncoderParts:
     return bert_parts(WithChanges(hf, {"type_vocab_size": 0}), build, _FIRST_POSITION, distances.bias)
-
-
-def _buckets(distances: torch.Tensor, count: int) -> torch.Tensor:
-    """distances [n] from query to key -> [n] int64: half of the buckets are for keys after the query. Of each half one
-    bucket each is for the nearest keys, as many again are for ranges that grow by a factor up to _FAR."""
-    half, away = count // 2, distances.abs()
-    near = half // 2
-    ranges = torch.log(away.clamp(min=1).float() / near) / math.log(_FAR / near) * (half - near)
-    far = (near + ranges.long()).clamp(max=half - 1)
-    return torch.where(away < near, away, far) + (distances > 0) * half

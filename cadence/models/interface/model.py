@@ -12,6 +12,7 @@ from cadence.core.kv_spec import LayerKV
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, Sees
 from cadence.kernels.interface.ops import Ops, Rotation, Triple
 from cadence.models.interface.aux_hidden import NO_AUX, AuxHiddenStates
+from cadence.models.interface.encoder_lengths import NO_ENCODER, EncoderLengths
 from cadence.models.interface.lora_batch import NO_LORA, LoraBatch
 from cadence.models.interface.token_types import ONE_TEXT, TokenTypes
 from cadence.models.interface.wanted import EVERY_TOKEN, Wanted
@@ -45,6 +46,7 @@ class ForwardContext:
     aux: AuxHiddenStates = NO_AUX  # what else the forward leaves behind
     lora: LoraBatch = NO_LORA  # the adapters of its tokens
     token_types: TokenTypes = ONE_TEXT  # which of its prompt's texts a token belongs to
+    encoder: EncoderLengths = NO_ENCODER  # how far cross attention sees
 
     def attend(
         self,
@@ -63,6 +65,14 @@ class ForwardContext:
         kv = (cache.k, cache.v)
         q = self.ops.rope_write_kv(qkv, rope_positions, rotation, kv, self.batch, cache.group)
         return self.ops.paged_attention(tokens.pick(q, self.ops), kv, tokens.attending(self.batch), cache.group, shape)
+
+    def attend_cross(
+        self, layer: int, shape: AttentionShape, q: torch.Tensor, tokens: Wanted = EVERY_TOKEN
+    ) -> torch.Tensor:
+        """q [n, Hq, D], of these tokens -> [n, Hq, D]: each attends to all that its row's encoder has given."""
+        cache = self.caches[layer]
+        batch = self.encoder.attending(tokens, self.batch)
+        return self.ops.paged_attention(q, (cache.k, cache.v), batch, cache.group, shape)
 
     def for_heads(self) -> ForwardContext:
         """For heads on pooled states: adapters are of the layers alone."""

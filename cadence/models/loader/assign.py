@@ -119,7 +119,9 @@ def _plan(model: MappedModule, names: set[str]) -> Plan:
     plan = Plan()
     for slot in slots(model):
         attempts = [_sources(model.weights, slot, name, names) for name in slot.names]
-        complete = next((copies for copies, missing in attempts if copies and not missing), None)
+        complete = next(
+            (copies for copies, missing in attempts if not missing and (copies or _optional(model, slot))), None
+        )
         plan.used.update(copy.name for copies, _ in attempts for copy in copies)
         if complete is None:
             plan.missing.extend(attempts[0][1] or [slot.names[0]])
@@ -133,11 +135,16 @@ def _sources(weights: WeightMap, slot: Slot, name: str, names: set[str]) -> tupl
     copies, missing = [], []
     for rule, candidates in weights.rules_for(name):
         present = next((candidate for candidate in candidates if candidate in names), None)
-        if present is None:
+        if present is None and not rule.optional:
             missing.append(candidates[0])
-        else:
+        elif present is not None:
             copies.append(Copy(present, rule, slot.part(rule.part), slot))
     return copies, missing
+
+
+def _optional(model: MappedModule, slot: Slot) -> bool:
+    """Whether a checkpoint may lack all that fills it."""
+    return any(rule.optional for name in slot.names for rule, _ in model.weights.rules_for(name))
 
 
 def _listed(items: list[str]) -> str:

@@ -72,7 +72,13 @@ class MatrixPacking:
 
     def _keeps(self, rule: Rule) -> bool:
         """Whether blocks may stay as they are."""
-        return self._packer.keeps_blocks and not rule.add and rule.columns == (0, 1)
+        return (
+            self._packer.keeps_blocks
+            and not rule.add
+            and rule.times == 1.0
+            and rule.taps == 1
+            and rule.columns == (0, 1)
+        )
 
     def _part(self, name: str, rule: Rule, source: WeightsSource, inner: bool, order: torch.Tensor | None) -> Any:
         """With its columns in this order."""

@@ -9,11 +9,11 @@ from cadence.models.weight_map import Rule
 
 def as_ours(stored: torch.Tensor, rule: Rule) -> torch.Tensor:
     """A tensor of the checkpoint -> what the rule's target holds, maybe a view."""
-    values = stored.T if rule.transpose and stored.dim() == 2 else stored
+    values = stored.T if rule.transpose and stored.dim() == 2 else stored.flatten(1) if rule.taps > 1 else stored
     index, count = rule.columns
     if count > 1 and values.dim() == 2:
         values = values.chunk(count, dim=1)[index]
-    return values.float() + rule.add if rule.add else values
+    return values.float() * rule.times + rule.add if rule.add or rule.times != 1.0 else values
 
 
 def stored_shape(ours: tuple[int, ...], rule: Rule) -> tuple[int, ...]:
@@ -21,4 +21,6 @@ def stored_shape(ours: tuple[int, ...], rule: Rule) -> tuple[int, ...]:
     if len(ours) != 2:
         return ours
     rows, cols = ours[0], ours[1] * rule.columns[1]
+    if rule.taps > 1:
+        return rows, cols // rule.taps, rule.taps
     return (cols, rows) if rule.transpose else (rows, cols)

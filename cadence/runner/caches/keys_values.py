@@ -1,4 +1,4 @@
-"""Keys and values of every token, in tensors of one shape: full and sliding attention."""
+"""Keys and values of every token, in tensors of one shape: full, sliding and cross attention."""
 
 from __future__ import annotations
 

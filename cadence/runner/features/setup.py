@@ -14,6 +14,7 @@ from cadence.kernels.interface.links import ONE_STAGE, StageLinks
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import DraftState, KeptStates, RowState
 from cadence.lora.store import AdapterStore
+from cadence.models.encoder_decoder import EncoderDecoderLM
 from cadence.models.interface.model import CausalLM
 from cadence.runner.after_sample import AfterSample, NothingAfter
 from cadence.runner.drivers.choose import driver_of
@@ -23,6 +24,8 @@ from cadence.runner.features.drafts.looked_up import LookedUpDrafts
 from cadence.runner.features.drafts.model_drafts import ModelDrafts, ModelDraftsParts
 from cadence.runner.features.drafts.rows import DeviceDrafts, DraftedRows, DraftRows
 from cadence.runner.features.drafts.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
+from cadence.runner.features.encoder.encode import DeviceEncoder
+from cadence.runner.features.encoder.rows import EncoderRows
 from cadence.runner.features.grammar.rows import DeviceGrammar
 from cadence.runner.features.pooling.pairs import PairRows
 from cadence.runner.features.pooling.rows import DevicePooling, PooledRows
@@ -73,14 +76,15 @@ def build_parts(
     waiting = _waiting(device, models.draft, limits.num_rows, shapes)
     max_len = limits.max_model_len + max(limits.width, waiting.room)  # padding of a run is looked up, too
     requests = RequestRows(device, num_rows=limits.num_rows, max_model_len=limits.max_model_len)
-    blocks = _block_tables(device, layout, limits.num_rows, max_len)
+    blocks = _block_tables(device, layout, limits.num_rows, max(max_len, limits.max_encoder_len))
     sampler = _sampler(device, ops, models, limits, requests.state, logits_processors)
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, mode=limits.logprobs_mode)
     base = _Base(
         device=device, ops=ops, requests=requests, blocks=blocks, sampler=sampler, shapes=shapes, graphs=graphs
     )
     drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer)
-    features = [*_adapters(base, models, limits.num_rows), *drafts, *_of_every_model(base, model, limits)]
+    others = _of_models(base, models, limits, layout.block_size)
+    features = [*others, *drafts, *_of_every_model(base, model, limits)]
     forward = ForwardPass(
         ForwardParts(
             device=device,
@@ -126,7 +130,7 @@ class _Base:
 
 
 def _block_tables(device: Device, layout: KVLayout, num_rows: int, max_len: int) -> BlockTables:
-    """max_len: tokens of a row, with those that a step may look up past its end"""
+    """max_len: tokens of a row, with those that a step may look up past its end; positions of its encoder"""
     max_blocks = -(-max_len // layout.block_size)
     return BlockTables(device, num_rows=num_rows, max_blocks=max_blocks, num_groups=len(layout.groups))
 
@@ -183,11 +187,24 @@ def _of_every_model(base: _Base, model: CausalLM, limits: RunnerLimits) -> list[
     return [grammar, _pooling(base.device, model, limits.num_rows)]
 
 
+def _of_models(base: _Base, models: LoadedModels, limits: RunnerLimits, block_size: int) -> list[DeviceFeature]:
+    """What some models have and others do not."""
+    encoder = _encoder(base, models.target, limits.num_rows, block_size)
+    return [*_adapters(base, models, limits.num_rows), *encoder]
+
+
 def _adapters(base: _Base, models: LoadedModels, num_rows: int) -> list[DeviceFeature]:
     if models.adapters is None:
         return []
     rows = AdapterRows(base.device, num_rows, base.ops.lora, base.shapes)
     return [DeviceAdapters(base.device, models.adapters, base.graphs, rows)]
+
+
+def _encoder(base: _Base, model: CausalLM, num_rows: int, block_size: int) -> list[DeviceFeature]:
+    if not isinstance(model, EncoderDecoderLM):
+        return []
+    rows = EncoderRows(base.device, num_rows, base.ops, base.shapes)
+    return [DeviceEncoder(base.device, base.ops, model, rows, block_size)]
 
 
 def _drafts(

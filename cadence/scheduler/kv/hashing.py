@@ -18,6 +18,11 @@ def root_digest(salt: str, adapter: str = "") -> bytes:
     return sha256(b"cadence/kv/" + salt.encode()).digest()
 
 
+def source_digests(root: bytes, count: int) -> list[bytes]:
+    """Of the blocks of a source, whose content is part of the root. They are looked up in groups of their own."""
+    return [sha256(root + b"/source/" + number.to_bytes(4, "little")).digest() for number in range(count)]
+
+
 def extend_hashes(blocks: RequestBlocks, tokens: list[int], block_size: int, count: int) -> None:
     """Computes the chain up to `count` blocks. Every token of those blocks is known."""
     hashes = blocks.hashes

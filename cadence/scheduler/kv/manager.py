@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cadence.core.kv_spec import KVLayout
 from cadence.scheduler.kv.coordinator import KVCoordinator
-from cadence.scheduler.kv.hashing import extend_hashes, root_digest
+from cadence.scheduler.kv.hashing import extend_hashes, root_digest, source_digests
 from cadence.scheduler.kv.kinds.base import NEVER
 from cadence.scheduler.kv.kinds.block import Block, RequestBlocks
 from cadence.scheduler.kv.pool import BlockPool
@@ -18,6 +18,8 @@ class PrefixHit:
 
     num_blocks: int  # of tokens
     tables: tuple[list[Block], ...]  # per group, as its kind begins after so many
+    source_len: int = 0  # positions of what the request brings for cross attention
+    lacks_source: bool = False  # no blocks hold them
 
 
 class KVManager:
@@ -25,7 +27,7 @@ class KVManager:
         self.block_size = layout.block_size
         self.num_groups = len(layout.groups)
         self._caching = caching
-        self._pool = BlockPool(num_blocks, self.num_groups)
+        self._pool = BlockPool(num_blocks, self.num_groups, keeps_unused=caching)
         self._groups = KVCoordinator(layout, in_flight_tokens)
         self._kinds = self._groups.kinds
         self._growths = self._groups.growths
@@ -54,18 +56,27 @@ class KVManager:
         """Share of the pool that requests hold, 0 to 1."""
         return 1.0 - self._pool.num_free / self._pool.num_usable
 
-    def new_tables(self, salt: str, adapter: str = "") -> RequestBlocks:
-        return RequestBlocks(self.num_groups, root_digest(salt, adapter))
+    def new_tables(self, salt: str, keys: str = "", source_len: int = 0) -> RequestBlocks:
+        """keys: digest of what changes the keys of its tokens. source_len: positions of what it brings for cross
+        attention, whose content is part of that digest."""
+        blocks = RequestBlocks(self.num_groups, root_digest(salt, keys), source_len)
+        blocks.source_hashes = source_digests(blocks.root, -(-source_len // self.block_size))
+        return blocks
 
     def find_prefix(self, blocks: RequestBlocks, tokens: list[int], read: bool) -> PrefixHit:
-        """The longest cached prefix of `tokens` that leaves at least one of them to compute."""
-        limit = (len(tokens) - 1) // self.block_size
-        if not (self._caching and read) or limit == 0:
+        """The longest cached prefix of `tokens` that leaves at least one of them to compute; beside it, its source.
+
+        A source is shared whether or not the request reads cached prefixes: no token of it is computed either way."""
+        limit = (len(tokens) - 1) // self.block_size if self._caching and read else 0
+        source_len = blocks.source_len
+        if limit == 0 and not source_len:
             return PrefixHit(0, tuple([] for _ in range(self.num_groups)))
         extend_hashes(blocks, tokens, self.block_size, limit)
         index = self._pool.index
         hit = self._groups.longest_hit(index, blocks.hashes, limit)
-        return PrefixHit(hit, self._groups.hit_tables(index, blocks.hashes, hit, self._pool.null))
+        tables = self._groups.hit_tables(index, blocks, hit, self._pool.null)
+        lacks = source_len > 0 and not all(tables[group] for group in self._groups.source_groups)
+        return PrefixHit(num_blocks=hit, tables=tables, source_len=source_len, lacks_source=lacks)
 
     def fits(self, hit: PrefixHit, num_tokens: int) -> bool:
         """Whether a request of `num_tokens` that begins with this hit could be held by what is free now."""
@@ -75,7 +86,7 @@ class KVManager:
             for block in table:
                 held += block is not null
                 revived += block is not null and block.ref == 0
-        return self._groups.peak_blocks(num_tokens) - held <= self._pool.num_free - revived
+        return self._groups.peak_blocks(num_tokens, hit.source_len) - held <= self._pool.num_free - revived
 
     def begin(self, blocks: RequestBlocks, hit: PrefixHit, num_tokens: int) -> None:
         """Takes the hit and adds blocks to hold `num_tokens`. The caller has checked that they fit."""
@@ -87,12 +98,21 @@ class KVManager:
                     pool.acquire(block)
             blocks.tables[group].extend(table)
         self.grow(blocks, num_tokens)
+        blocks.lacks_source = hit.lacks_source
+        if hit.lacks_source:
+            self._list_source(blocks)
+
+    def _list_source(self, blocks: RequestBlocks) -> None:
+        """At once: the next request of the same plan may share it, because a source is written before any is read."""
+        for group in self._groups.source_groups:
+            for block, digest in zip(blocks.tables[group], blocks.source_hashes, strict=True):
+                self._pool.index.add(block, group, digest)
 
     def blocks_to_grow(self, blocks: RequestBlocks, num_tokens: int) -> int:
         """Blocks to allocate, over all groups, so that the tables hold `num_tokens`, no fewer than now."""
         count = 0
         for growth, groups in self._growths:
-            count += (growth.length(num_tokens) - len(blocks.tables[groups[0]])) * len(groups)
+            count += (growth.length(num_tokens, blocks.source_len) - len(blocks.tables[groups[0]])) * len(groups)
         return count
 
     def grow(self, blocks: RequestBlocks, num_tokens: int) -> list[tuple[int, int, list[int]]]:
@@ -100,7 +120,7 @@ class KVManager:
         added = []
         for growth, groups in self._growths:
             start = len(blocks.tables[groups[0]])
-            count = growth.length(num_tokens) - start
+            count = growth.length(num_tokens, blocks.source_len) - start
             for group in groups if count else ():
                 new = self._pool.allocate(count)
                 blocks.tables[group].extend(new)

@@ -15,8 +15,10 @@ class BlockPool:
     A free block keeps its contents and its place in the prefix index until it is allocated anew.
     """
 
-    def __init__(self, num_blocks: int, num_groups: int) -> None:
+    def __init__(self, num_blocks: int, num_groups: int, keeps_unused: bool = True) -> None:
+        """keeps_unused: without, a block leaves the index when no table names it."""
         self.num_blocks = num_blocks
+        self._keeps_unused = keeps_unused
         self.blocks = PoolBlocks()
         self.null = self.blocks[NULL_BLOCK_ID]
         self.index = PrefixIndex(num_groups)
@@ -56,6 +58,8 @@ class BlockPool:
             block.ref -= 1
             if block.ref:
                 continue
+            if block.digest and not self._keeps_unused:
+                self.index.drop(block)
             if block.digest:
                 free.append(block)
             else:

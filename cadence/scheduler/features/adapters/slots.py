@@ -113,6 +113,10 @@ class AdapterSlots(HostFeature):
         self._taken[request.number] = slot
         return slot
 
+    def slot_of(self, request: RequestState) -> int:
+        """Of a request that has a row."""
+        return self._taken.get(request.number, NO_SLOT)
+
     def release(self, request: RequestState) -> None:
         slot = self._taken.pop(request.number, NO_SLOT)
         if slot != NO_SLOT:

@@ -27,12 +27,15 @@ class PoolBlocks(dict[int, Block]):
 
 
 class RequestBlocks:
-    """The block tables of one request, and the chain hashes of its tokens (which outlive a preemption)."""
+    """The block tables of one request, and the hashes of its tokens and its source (which outlive a preemption)."""
 
-    __slots__ = ("firsts", "hashes", "root", "tables")
+    __slots__ = ("firsts", "hashes", "lacks_source", "root", "source_hashes", "source_len", "tables")
 
-    def __init__(self, num_groups: int, root: bytes) -> None:
+    def __init__(self, num_groups: int, root: bytes, source_len: int = 0) -> None:
         self.root = root  # parent of the first hash
+        self.source_len = source_len  # positions of what it brings for cross attention
+        self.source_hashes: list[bytes] = []  # of the blocks that hold these
+        self.lacks_source = False  # when it began, no blocks held them: they are to be written by the first step
         self.hashes: list[bytes] = []  # of the leading full blocks of known tokens, as far as computed
         self.tables: tuple[list[Block], ...] = tuple([] for _ in range(num_groups))  # per group
         self.firsts = [0] * num_groups  # per group: leading entries that are the null block

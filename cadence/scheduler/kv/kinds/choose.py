@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cadence.core.kv_spec import FULL, SLIDING, KVGroup, KVLayout
+from cadence.core.kv_spec import CROSS, FULL, SLIDING, KVGroup, KVLayout
 from cadence.scheduler.kv.kinds.base import KVKind
+from cadence.scheduler.kv.kinds.cross import CrossKind
 from cadence.scheduler.kv.kinds.full import FullKind
 from cadence.scheduler.kv.kinds.sliding import SlidingKind
 
@@ -13,6 +14,7 @@ from cadence.scheduler.kv.kinds.sliding import SlidingKind
 KINDS: dict[str, Callable[[KVGroup, int, int], KVKind]] = {
     FULL: lambda group, block_size, in_flight: FullKind(block_size),
     SLIDING: lambda group, block_size, in_flight: SlidingKind(block_size, group.window, in_flight),
+    CROSS: lambda group, block_size, in_flight: CrossKind(block_size),
 }
 
 

@@ -12,8 +12,8 @@ class FullKind:
     def __init__(self, block_size: int) -> None:
         self.growth: Growth = ByToken(block_size)
 
-    def peak_blocks(self, num_tokens: int) -> int:
-        return self.growth.length(num_tokens)
+    def peak_blocks(self, num_tokens: int, source_len: int) -> int:
+        return self.growth.length(num_tokens, source_len)
 
     def first_needed(self, num_tokens: int) -> int:
         return 0

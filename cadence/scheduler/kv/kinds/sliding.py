@@ -21,8 +21,8 @@ class SlidingKind:
         # and an unaligned start can touch.
         self._most_blocks = (window - 1 + in_flight_tokens + block_size - 2) // block_size + 1
 
-    def peak_blocks(self, num_tokens: int) -> int:
-        return min(self.growth.length(num_tokens), self._most_blocks)
+    def peak_blocks(self, num_tokens: int, source_len: int) -> int:
+        return min(self.growth.length(num_tokens, source_len), self._most_blocks)
 
     def first_needed(self, num_tokens: int) -> int:
         return max(0, num_tokens - self._window + 1) // self._block_size

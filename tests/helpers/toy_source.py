@@ -1,0 +1,35 @@
+"""What the toy model's cross attention reads: a source of tokens that a request brings beside its prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cadence.core.contract.request import EngineRequest
+from cadence.core.encoder_input import EncoderInput
+from cadence.core.kv_spec import LayerKV
+
+SOURCE = -1  # in the place of a window: a group of cross attention
+MAX_SOURCE = 12  # positions
+
+
+def layer_of(window: int) -> LayerKV:
+    return LayerKV(1, 1, window, cross=window == SOURCE)
+
+
+def source_entries(token_ids: Sequence[int]) -> list[int]:
+    """What an encoder writes for each position: it depends on all of them."""
+    return [hash((position, *token_ids)) for position in range(len(token_ids))]
+
+
+def source_of(request: EngineRequest) -> list[int]:
+    """The entries of what a request brings."""
+    content = request.attached(EncoderInput)
+    return [] if content is None else source_entries(content.token_ids_np.tolist())
+
+
+def needed_by(window: int, table: list[int], start: int, end: int, size: int) -> list[int]:
+    """Blocks of a table that computing tokens [start, end) reads or writes. size: tokens of a block"""
+    if window == SOURCE:
+        return table
+    first = max(0, start - window + 1) if window else 0
+    return table[first // size : -(-end // size)]
