@@ -41,11 +41,11 @@ class OutputProcessor:
         lora_request: object = None,
     ) -> CompletionGroup:
         """lora_request: what outputs say of it, as it was given"""
-        if not children[0].samples:
-            self._pooled[user_id] = PooledRequest(children[0], prompt, list(warnings), lora_request)
-            return
         kind = children[0].params.output_kind
         group = CompletionGroup(user_id, len(children), kind, list(warnings), lora_request)
+        if not children[0].samples:
+            self._pooled[user_id] = PooledRequest(children[0], prompt, list(warnings), lora_request)
+            return group
         self._children[user_id] = [child.request_id for child in children]
         for index, child in enumerate(children):
             self._texts[child.request_id] = RequestText(child, prompt, index, self._tokenizer)
@@ -54,7 +54,7 @@ class OutputProcessor:
 
     def num_shown(self, group: CompletionGroup) -> dict[int, int]:
         """Tokens of each completion of a request that outputs were made of."""
-        texts = [self._texts[core_id] for core_id in self.core_ids(group.request_id)]
+        texts = [self._texts[core_id] for core_id in self._children.get(group.request_id, [])]
         return {**group.lengths, **{text.index: text.num_shown for text in texts}}
 
     def put_text(self, update: AnyUpdate, streams: Mapping[str, OutputStream]) -> bool:
