@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import os
 import socket
 import threading
 from typing import Any
 
 import pytest
+import uvicorn
+from starlette.requests import HTTPConnection
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
 
 from cadence.engine.text.held_updates import StreamPosition
+from cadence.entrypoints.server.http.connection import BoundedHttpProtocol, HttpLimits, ResumedRequest
+from cadence.entrypoints.server.http.connections import Connections
+from cadence.entrypoints.server.http.request_ids import CREATED, REQUEST_ID, created, request_id
 from cadence.entrypoints.server.http.uvicorn_private import AnswerGate, SentTail
 from cadence.entrypoints.server.resume.hand_over import HandOver
 from cadence.entrypoints.server.resume.suspects import Suspects
@@ -133,3 +142,88 @@ def test_an_answer_goes_on_where_its_gate_opens() -> None:
     gate.open()
     cycle.transport.write(b"new")
     assert wire.written == b"new" and gate.is_open
+
+
+COMPLETION = b"POST /v1/completions?a=1 HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\nx-request-id: mine\r\n\r\n{}"
+
+
+async def never(scope: Scope, receive: Receive, send: Send) -> None:
+    request_id(HTTPConnection(scope))
+    created(scope)
+    await asyncio.sleep(3600)
+
+
+class Seeded:
+    """An engine with one request, not read yet."""
+
+    def position(self, engine_id: str) -> StreamPosition:
+        return StreamPosition(5, {0: 3}, is_between=True)
+
+    def stream(self, engine_id: str) -> None: ...
+
+
+async def connected() -> tuple[BoundedHttpProtocol, socket.socket]:
+    own, client = socket.socketpair()
+    limits = HttpLimits(max_head_bytes=1000, max_headers=10, read_timeout=0.0)
+    config = uvicorn.Config(never, lifespan="off", log_config=None)
+    config.load()
+    given: dict[str, Any] = {"config": config, "server_state": ServerState(), "app_state": {}}
+    make = functools.partial(BoundedHttpProtocol, limits, Connections(0.0), **given)
+    _, protocol = await asyncio.get_running_loop().connect_accepted_socket(make, own)
+    return protocol, client
+
+
+async def seen_after(data: bytes, resumed: ResumedRequest | None = None) -> UnfinishedAnswer | None:
+    """What `HandOver` sees of a connection that has got this."""
+    protocol, client = await connected()
+    with client:
+        if resumed is not None:
+            protocol.resume(resumed)
+        client.sendall(data)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        llm: Any = Seeded()
+        seen = HandOver(llm, Suspects(0))._look(protocol)
+        protocol.abort()
+        for task in protocol.tasks:
+            task.cancel()
+        await asyncio.gather(*protocol.tasks, return_exceptions=True)
+        return seen
+
+
+def test_a_request_that_waits_is_run_again_under_its_names() -> None:
+    seen = asyncio.run(seen_after(COMPLETION))
+    assert seen is not None and not seen.is_begun and not seen.closes
+    assert seen.content.startswith(b"POST /v1/completions?a=1 HTTP/1.1\r\n") and seen.content.endswith(b"\r\n\r\n{}")
+    assert seen.names.keys() == {REQUEST_ID, CREATED} and seen.names[REQUEST_ID] == "mine"
+    again = asyncio.run(seen_after(seen.content))
+    assert again is not None and again.content == seen.content
+
+
+def test_one_that_is_run_again_is_not_run_a_third_time() -> None:
+    request = ResumedRequest(b"", COMPLETION, is_begun=False, closes=False, wrap=lambda app, gate: app)
+    assert asyncio.run(seen_after(b"", request)) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"POST /v1/completions HTTP/1.1\r\nhost:",
+        b"POST /v1/completions HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\n{",
+        COMPLETION.replace(b"/v1/completions", b"/v1/load_lora_adapter"),
+        COMPLETION.replace(b"/v1/completions", b"/v1/responses"),
+    ],
+    ids=["part of a head", "part of a body", "a change", "a stored response"],
+)
+def test_what_cannot_be_run_again_is_left(data: bytes) -> None:
+    assert asyncio.run(seen_after(data)) is None
+
+
+def test_a_connection_without_a_request_is_kept() -> None:
+    seen = asyncio.run(seen_after(b""))
+    assert seen is not None and not seen.content and not seen.closes
+
+
+def test_a_connection_ends_with_the_answer_where_another_request_has_come() -> None:
+    seen = asyncio.run(seen_after(COMPLETION + COMPLETION))
+    assert seen is not None and seen.closes

@@ -26,6 +26,7 @@ class Client(threading.Thread):
         super().__init__(daemon=True)
         self._server, self._ask, self._headers = server, ask, headers
         self._answer = b""
+        self.has_begun = threading.Event()  # some of a stream has come; or it is none
         self.error: Exception | None = None
         self.start()
 
@@ -39,8 +40,11 @@ class Client(threading.Thread):
                 self._answer = b"%d\n" % response.status_code
                 for piece in response.iter_raw():
                     self._answer += piece
+                    if self._answer.count(b"data: ") > 4:
+                        self.has_begun.set()
         except Exception as error:
             self.error = error
+        self.has_begun.set()
 
     def answer(self) -> Any:
         """Without the second in which it was created, which all parts of it agree on. A slow machine may join what a
@@ -115,6 +119,24 @@ def test_all_answers_go_on(tiny_model: Callable[[str], Path], tmp_path: Path) ->
     slow = {"CADENCE_TOY_STEP_S": "0.01"}
     with ServerProcess(tiny_model("llama"), *STICKS, "0.5", engine="toy", environment=slow) as server:
         check(server, asks, tmp_path / "stuck")
+
+
+@pytest.mark.engine
+def test_another_api_process_goes_on(tiny_model: Callable[[str], Path]) -> None:
+    """Connections are dealt out in turn: one of two processes has every other."""
+    asks = [completion(number, max_tokens=200) for number in range(3)]
+    asks += [completion(4, max_tokens=200, n=2, temperature=1), chat(max_tokens=200)]
+    stuck = ("--middleware", "tests.server.fake_process.StuckMiddleware", "--event-loop-timeout", "0.5")
+    flags, slow = ("--api-server-count", "2", "--max-model-len", "512", *stuck), {"CADENCE_TOY_STEP_S": "0.01"}
+    with ServerProcess(tiny_model("llama"), *flags, engine="toy", environment=slow) as server:
+        clients = [Client(server, ask, {"x-request-id": f"a-{number}"}) for number, ask in enumerate(asks)]
+        assert all(client.has_begun.wait(WAIT_S) for client in clients)
+        with server.client(timeout=WAIT_S) as client, pytest.raises(httpx.TransportError):
+            client.get("/stuck")
+        disturbed = [client.answer() for client in clients]
+        again = [Client(server, ask, {"x-request-id": f"a-{number}"}) for number, ask in enumerate(asks)]
+        assert disturbed == [client.answer() for client in again]
+        assert re.search(r"\d connections of API process \d go on", server.output())
 
 
 @pytest.mark.engine

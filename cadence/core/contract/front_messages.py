@@ -39,6 +39,7 @@ class ToFront:
     table_reply: TableReply | None = None  # the answer to a change of the table
     cancel: str = ""  # the id of a response that runs there and shall end
     resumed: ResumedResponse | None = None  # to go on with
+    unfinished: bytes = b""  # an answer to go on with, whose connection comes with the message
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +50,4 @@ class FromFront:
     call: StoreCall | None = None  # without a call_id, no one waits for the reply
     table_call: TableCall | None = None
     table_version: int = 0  # of the table that it has taken in
+    unfinished: bytes = b""  # an answer that another has to go on with: its connection comes with the message

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from cadence.core.contract.codec import decode_from_front, encode
 from cadence.core.contract.front_messages import NOTHING_COUNTED, FromFront, FrontCounts, ToFront
@@ -17,6 +18,13 @@ from cadence.process.child import AsyncChild, Launch, module_command
 
 LAST_BYTES_S = 2.0  # for what a dead process has sent to be read
 API_COMMAND = module_command("cadence.entrypoints.server.api_process")
+
+
+class Unfinished(NamedTuple):
+    """An answer, as a process has handed it over."""
+
+    connection: socket.socket
+    answer: bytes
 
 
 class ApiChild:
@@ -30,6 +38,7 @@ class ApiChild:
         self.counts = NOTHING_COUNTED  # as it last said
         self.table_version = 0  # of the adapters that it serves
         self.heard_at = time.monotonic()  # seconds
+        self.unfinished: list[Unfinished] = []  # that it could not finish itself
 
     @classmethod
     async def start(cls, options: bytes) -> ApiChild:
@@ -44,6 +53,9 @@ class ApiChild:
 
     def serve(self, connection: socket.socket) -> None:
         self.send(ToFront(connection=True), connection.detach())
+
+    def go_on(self, unfinished: Unfinished) -> None:
+        self.send(ToFront(unfinished=unfinished.answer), unfinished.connection.detach())
 
     async def wait(self) -> int:
         """-> its exit status, once all that it has sent was read"""
@@ -67,4 +79,6 @@ class ApiChild:
         self.counts = message.counts or self.counts
         self.has_served |= message.serving
         self.table_version = max(self.table_version, message.table_version)
+        if message.unfinished:
+            self.unfinished.append(Unfinished(self._channel.take_socket(), message.unfinished))
         self.on_message(message)

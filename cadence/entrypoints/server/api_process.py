@@ -16,7 +16,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import uvloop
@@ -37,6 +37,8 @@ from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.exit_deadline import ExitDeadline
 from cadence.entrypoints.server.http import listen
+from cadence.entrypoints.server.replacement import TakeUnfinished
+from cadence.entrypoints.server.resume.unfinished import HandedOver, decode_answer, encode_answer
 from cadence.entrypoints.server.routes.metrics import front_counts
 from cadence.entrypoints.server.routes.response_resume import resume_response
 from cadence.entrypoints.server.routes.served_adapters import AdapterLink, ServedAdapters
@@ -50,7 +52,9 @@ from cadence.process.parent import open_wire, watch_parent
 
 OPTIONS_S = 60.0  # for the options to arrive; they are sent before this process exists
 COUNTS_S = 1.0  # between two reports
+logger = logging.getLogger("cadence.server")
 NO_REPLY = TableReply(done=False)
+HAND_OVER_S = 2.0  # for the server's process to read what is handed over
 ANSWER_S = 2.0  # for the counts of others, before those of this process are shown alone
 
 
@@ -61,9 +65,11 @@ class ParentLink:
     def __init__(self, channel: Channel, links: EngineLinks, tenant_salt: bytes) -> None:
         self.tenant_salt = tenant_salt
         self._links = links
+        self._wire = channel
         self._channel = AsyncChannel(channel, self.take, lambda: os._exit(PARENT_GONE))
         self._state: ServerState | None = None  # None until it serves
         self._adopt: Callable[[socket.socket], None] = socket.socket.close
+        self._resume: Callable[[Sequence[HandedOver]], None] = lambda handed: None
         self._table = AdapterTable(0)  # as last told; version 0 = that of the start
         self._cancel: Callable[[str], None] = lambda response_id: None
         self._calls: dict[int, asyncio.Future[ToFront]] = {}
@@ -110,13 +116,22 @@ class ParentLink:
         finally:
             del self._calls[number]
 
-    def serving(self, state: ServerState, adopt: Callable[[socket.socket], None]) -> None:
-        """adopt: serves a connection"""
+    def serving(self, life: ServerLifecycle, state: ServerState) -> None:
         self._state = state
-        self._adopt = adopt
+        self._adopt, self._resume = life.adopt, life.resume
         if self._table.version:
             self._take_table(self._table)
         self._send(FromFront(serving=True, counts=self._own()))
+
+    def hand_over(self, take_unfinished: TakeUnfinished) -> None:
+        """In another thread than the event loop's, which is stuck: others go on with these answers. It is the last that
+        this process says."""
+        try:
+            for one in take_unfinished():
+                self._wire.send(encode(FromFront(unfinished=encode_answer(one.answer))), one.descriptor)
+            self._wire.close(HAND_OVER_S)
+        except Exception:
+            logger.exception("not all answers are handed over")
 
     async def report(self) -> None:
         """Every second: what was counted outlives this process, and says that it lives."""
@@ -143,6 +158,9 @@ class ParentLink:
             self._links.put(message, self._channel.take_socket())
         if message.connection:
             self._adopt(self._channel.take_socket())
+        if message.unfinished:
+            connection = self._channel.take_socket().detach()
+            self._resume([HandedOver(connection, decode_answer(message.unfinished))])
         if message.send_counts:
             self.send_counts()
         if message.table is not None:
@@ -200,9 +218,9 @@ async def serve(channel: Channel, logs: LogQueue) -> int:
     except StoppedWhileStarting:
         return 0
     app = create_app(llm, options, logs, parent)
-    life = ServerLifecycle(app, options, deadline)
+    life = ServerLifecycle(app, options, deadline, parent.hand_over)
     try:
-        return await life.run(None, lambda: parent.serving(app.state.server, life.adopt))
+        return await life.run(None, lambda: parent.serving(life, app.state.server))
     finally:
         await life.end_engine()
         parent.send_counts()

@@ -33,7 +33,7 @@ from cadence.engine.metrics.summed import summed
 from cadence.engine.source import find_source
 from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.entrypoints.server.acceptor import Acceptor
-from cadence.entrypoints.server.api_child import ApiChild
+from cadence.entrypoints.server.api_child import ApiChild, Unfinished
 from cadence.entrypoints.server.http.tenants import new_salt
 from cadence.entrypoints.server.responses.manager import NO_FRONT, ResponseManager
 from cadence.entrypoints.server.routes.served_adapters import served_at_start
@@ -43,6 +43,7 @@ MAX_FAILED_STARTS = 3  # of an API process, in a row: the server ends
 RESTART_S = 0.2  # before a dead one is started again
 TELL_S = 1.0  # for processes to say what they have counted
 SILENCE_FACTOR = 2  # a process that serves may be silent for this many times as long as an engine, before it is killed
+STUCK_SHARE = 0.75  # of that time, after which one whose event loop is stuck hands its answers over, and ends
 TABLE_S = 5.0  # for processes to take in a change of the table of adapters, before those that have not are killed
 TICK_S = 1.0
 EXIT_S = 20.0  # beyond the shutdown timeout, before processes that do not end are killed
@@ -68,6 +69,7 @@ class ApiServers:
         self._adapters = adapters
         self._children: dict[int, ApiChild] = {}  # by number, from 1
         self._gone = NOTHING_COUNTED  # what those that are gone have counted
+        self._unfinished: list[Unfinished] = []  # answers of those that are gone
         self._told = asyncio.Event()  # counts came
         self._tasks: set[asyncio.Future[None]] = set()
         self._is_ending = False
@@ -123,13 +125,28 @@ class ApiServers:
         if not any(one.has_served for one in self._children.values()):
             self._acceptor.pause()
         self._gone = summed([self._gone, child.last_counts()])
+        if child.unfinished:
+            self._unfinished += child.unfinished
+            print(f"cadence serve: {len(child.unfinished)} connections of API process {number} go on", flush=True)
+        self._hand_on()
         return child.has_served, status
+
+    def _hand_on(self) -> None:
+        """Unfinished answers to processes that serve; they wait where there is none."""
+        if self._is_ending:
+            for unfinished in self._unfinished:
+                unfinished.connection.close()
+            self._unfinished.clear()
+        while self._unfinished and (lively := self._lively()):
+            self._children[lively[self._num_dealt % len(lively)]].go_on(self._unfinished.pop())
+            self._num_dealt += 1
 
     def _received(self, number: int, child: ApiChild, message: FromFront) -> None:
         self._told.set()
         if message.serving:
             self._acceptor.resume()
             self._responses.hand_over()
+            self._hand_on()
         if len(self._children) == self._count and all(each.has_served for each in self._children.values()):
             self.all_serve.set()
         if message.call is not None and not message.call_id:
@@ -258,7 +275,8 @@ async def serve_many(
     applied = peer_env.applied(args, env.peer_variables())
     command, limits = start
     owner = EngineOwner(source.engine_options(applied), command, limits)
-    told = {"args": dataclasses.asdict(args), "options": dataclasses.asdict(options), "tenant_salt": new_salt().hex()}
+    child_options = dataclasses.asdict(_with_stuck_limit(options))
+    told = {"args": dataclasses.asdict(args), "options": child_options, "tenant_salt": new_salt().hex()}
     adapters = served_at_start(options.lora_modules, (), "", enabled=True).all()
     named = [NamedAdapter(adapter.lora_name, adapter.lora_int_id, adapter.lora_path) for adapter in adapters]
     servers = ApiServers(options, json.dumps(told).encode(), bound, owner, SharedAdapters(named))
@@ -274,6 +292,13 @@ async def serve_many(
         await asyncio.gather(announcing, return_exceptions=True)
         await owner.stop()
     return servers.status
+
+
+def _with_stuck_limit(options: ServeOptions) -> ServeOptions:
+    """A process whose event loop is stuck is silent: it hands its answers over before it is killed for that."""
+    silence_s = options.engine_heartbeat_timeout * SILENCE_FACTOR or math.inf
+    limit_s = min(options.event_loop_timeout, silence_s * STUCK_SHARE)
+    return dataclasses.replace(options, event_loop_timeout=limit_s)
 
 
 async def _announce(owner: EngineOwner, servers: ApiServers, on_serving: Callable[[], None]) -> None:

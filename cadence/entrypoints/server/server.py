@@ -196,8 +196,6 @@ class ServerLifecycle:
 
     def resume(self, handed: Sequence[HandedOver]) -> None:
         """Goes on with what another process has begun."""
-        if unfinished := sum(bool(one.answer.content) for one in handed):
-            _say(f"going on with {unfinished} unfinished answers")
         for one in handed:
             request = resumed_request(one.answer, self._state.llm)
             self._spawn(self._server.adopt(socket.socket(fileno=one.descriptor), request))
@@ -282,6 +280,8 @@ class ServerLifecycle:
     async def _announce(self, on_serving: Callable[[], None]) -> None:
         while not self._server.started:
             await asyncio.sleep(0.005)
+        if unfinished := sum(bool(one.answer.content) for one in self._handed):
+            _say(f"going on with {unfinished} unfinished answers")
         self.resume(self._handed)
         on_serving()
 

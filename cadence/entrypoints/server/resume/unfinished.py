@@ -39,6 +39,14 @@ def decode(data: bytes) -> list[HandedOver]:
     return msgspec.msgpack.decode(data, type=list[HandedOver])
 
 
+def encode_answer(answer: UnfinishedAnswer) -> bytes:
+    return msgspec.msgpack.encode(answer)
+
+
+def decode_answer(data: bytes) -> UnfinishedAnswer:
+    return msgspec.msgpack.decode(data, type=UnfinishedAnswer)
+
+
 def write_file(data: bytes) -> int:
     """-> the descriptor of a file in memory, or of one without a name, which holds `data`"""
     if hasattr(os, "memfd_create"):
