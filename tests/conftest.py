@@ -23,7 +23,7 @@ if not Path("/dev/nvidiactl").exists():
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fault-rounds", type=int, default=5, help="rounds of the fault injector (300 for a long run)")
+    parser.addoption("--fault-rounds", type=int, default=3, help="rounds of the fault injector (300 for a long run)")
     parser.addoption(
         "--every-engine",
         action="store_true",

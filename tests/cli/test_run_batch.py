@@ -18,6 +18,8 @@ from cadence.entrypoints.cli.run_batch import command
 from cadence.entrypoints.cli.run_batch.files import RequestFile, ResultFile, encode
 from tests.server.helpers import FakeLLM
 
+pytestmark = pytest.mark.warm
+
 Said = pytest.CaptureFixture[str]
 
 

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 from cadence.core.adapter import ADAPTERS, AdapterOutcome, AdapterSpec
 from cadence.core.contract.codec import (
@@ -57,6 +57,7 @@ from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.engine.text.input_processor import InputLimits, InputProcessor
 from cadence.engine.text.parallel_sampling import fan_out
 from tests.helpers.tiny_tokenizers import byte_level, save
+from tests.helpers.wide import examples
 
 VOCAB, MAX_LEN = 300, 64
 INTEGERS = st.one_of(st.integers(-2, 40), st.sampled_from([2**31, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**70, -(2**63)]))
@@ -106,7 +107,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> InputProcessor:
     return InputProcessor(InputLimits(VOCAB, MAX_LEN, 20, 0, frozenset({2})), load_tokenizer(folder))
 
 
-@settings(max_examples=400, deadline=None)
+@examples(100, 1000)
 @given(
     options=st.dictionaries(st.sampled_from(sorted(FIELDS)), st.none(), max_size=6),
     prompt=st.lists(TOKENS, min_size=1, max_size=5),

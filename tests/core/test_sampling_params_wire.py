@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cadence.core.contract.codec import decode_request, encode_request
@@ -13,6 +13,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.text.input_processor import InputLimits, InputProcessor
 from cadence.engine.text.parallel_sampling import fan_out
+from tests.helpers.wide import examples
 
 VOCAB, LENGTH = 64, 32
 EDGES = [0, 1, -1, 2, 31, 63, 64, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), 2**200]
@@ -48,7 +49,7 @@ PROCESSOR = InputProcessor(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(80, 800)
 @given(st.fixed_dictionaries({}, optional=FIELDS), INTEGERS)
 def test_what_is_accepted_can_be_read(options: dict[str, Any], priority: int) -> None:
     """Everything else is an InvalidRequestError: no other exception, whatever the values."""

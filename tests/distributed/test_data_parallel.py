@@ -23,7 +23,7 @@ from cadence.engine.metrics.metric import Counter
 from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.entrypoints.async_llm import AsyncLLM
 from tests.helpers.warm_start import children
-from tests.helpers.wide import mostly_wide
+from tests.helpers.wide import KILLED_AND_STOPPED, mostly_wide
 from tests.server.engines import RAISES, engine_command, toy
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]
@@ -210,7 +210,7 @@ def test_a_rank_says_which_engine_computes(front: Front) -> None:
         front.runner.run(check(2))
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize("sent", KILLED_AND_STOPPED)
 def test_streams_go_on_elsewhere_when_an_engine_is_struck(front: Front, sent: signal.Signals) -> None:
     """The other engine takes over at once what was there, and its own streams do not notice."""
     struck, other = front.llm.engine_pids

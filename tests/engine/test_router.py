@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
@@ -14,6 +14,7 @@ from cadence.core.adapter import AdapterSpec
 from cadence.core.contract.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.fleet.router import REQUEST_COST, SLACK, SPREAD, Router
+from tests.helpers.wide import examples
 
 BLOCK = 16
 SAMPLING, STOP = SamplingParams(), StopRule(frozenset(), frozenset(), 0, 16)
@@ -108,7 +109,7 @@ class RouterMachine(RuleBasedStateMachine):
 
 
 TestRouterMachine = RouterMachine.TestCase
-TestRouterMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestRouterMachine.settings = examples(15, 120, stateful_step_count=40)
 
 
 @given(st.integers(2, 5), st.integers(0, 50), st.data())

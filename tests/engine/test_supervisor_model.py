@@ -8,7 +8,6 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from cadence.core.contract.request import FinishReason
@@ -19,6 +18,7 @@ from cadence.engine.supervise.lifecycle import EngineStatus
 from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.engine.supervise.supervision import PROBE_ID, Decision, Supervision
 from tests.helpers.fake_engine import NEVER, FakeEngine, all_tokens, fatal_position, make_entry
+from tests.helpers.wide import examples
 
 LIMIT = 8  # requests handed over at once
 
@@ -268,7 +268,7 @@ class KilledFromOutsideMachine(SupervisorMachine):
                 assert reader.entry.deaths >= 3
 
 
-SETTINGS = settings(max_examples=50, stateful_step_count=30, deadline=None)
+SETTINGS = examples(20, 150, stateful_step_count=30)
 TestPoison = SupervisorMachine.TestCase
 TestPoison.settings = SETTINGS
 TestKilled = KilledFromOutsideMachine.TestCase

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cadence.core.kv_spec import LayerKV
@@ -20,6 +20,7 @@ from cadence.kernels.reference.kv_rows import QUANTISED, unpack_rows
 from tests.helpers import kernel_checks as checks
 from tests.helpers.kernel_cases import AttentionCase, AttentionInputs, make_inputs, only
 from tests.helpers.packing import instruction_sets
+from tests.helpers.wide import examples
 
 pytestmark = pytest.mark.device
 
@@ -67,7 +68,7 @@ def check(case: AttentionCase) -> None:
     torch.testing.assert_close(ours, reference, rtol=checks.TOLERANCE[case.dtype], atol=HALF_ERROR)
 
 
-@settings(max_examples=70, deadline=None, derandomize=True)
+@examples(25, 200)
 @given(cases())
 def test_caches_of_every_type_match_the_reference(case: AttentionCase) -> None:
     check(case)
@@ -205,14 +206,14 @@ def assert_narrow(case: AttentionCase, inputs: AttentionInputs) -> torch.Tensor:
     return ours
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@examples(25, 200)
 @given(narrow_cases())
 def test_bf16_stays_near_float64(case: AttentionCase) -> None:
     assert_narrow(case, make_inputs(case))
 
 
 @needs_amx
-@settings(max_examples=40, deadline=None, derandomize=True)
+@examples(20, 100)
 @given(narrow_cases())
 def test_tiles_of_bf16_agree_with_float32_arithmetic(case: AttentionCase) -> None:
     """They are used: single weights are rounded. They are near: by no more than that."""

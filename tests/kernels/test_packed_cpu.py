@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cadence.core.errors import ConfigError, WeightsError
@@ -34,6 +34,7 @@ from tests.helpers.packing import (
     packed_ops,
     packing,
 )
+from tests.helpers.wide import examples
 
 pytestmark = pytest.mark.device
 
@@ -216,7 +217,7 @@ def test_quantising_on_load_stays_within_its_steps() -> None:
         pack_int8(torch.tensor([[1.0, float("nan")]]))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@examples(25, 200)
 @given(
     name=st.sampled_from(EVERY),
     rows=st.integers(-1, 40) | st.sampled_from([2**31, 2**40, 2**62]),

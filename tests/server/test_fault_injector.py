@@ -1,4 +1,4 @@
-"""Engines killed and stopped at random moments under a real server: eight rounds, thirty in `make wide`, and as many as
+"""Engines killed and stopped at random moments under a real server: four rounds, thirty in `make wide`, and as many as
 `--fault-rounds` says."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 
 from tests.server.fault_injector import inject
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.slow, pytest.mark.warm, pytest.mark.timeout(7200)]
 
 SHARES = [("toy", 0.8), ("poison", 0.2)]
 WIDE_ROUNDS = 30

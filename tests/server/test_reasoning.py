@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.server.chat.reasoning import FORMATS, Thought, reasoning_parser, think_format
 from cadence.entrypoints.server.chat.tools.base import Text
+from tests.helpers.wide import examples
 
 
 def run(name: str, parts: list[str], opened: bool = False) -> tuple[str, str]:
@@ -137,7 +138,7 @@ FRAGMENTS = st.sampled_from([*MARKS, "<", "</", "think>", " ", "\n", "word", "é
 TEXTS = st.lists(FRAGMENTS, max_size=10).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(80, 600)
 @given(st.sampled_from(sorted(FORMATS)), TEXTS, st.booleans(), st.data())
 def test_any_cut_means_the_same(name: str, text: str, opened: bool, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))

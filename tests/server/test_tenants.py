@@ -25,6 +25,8 @@ from cadence.entrypoints.server.responses.store import ResponseStore
 from cadence.entrypoints.webui.state_view import describe, seen_by
 from tests.server.helpers import FakeLLM, RunningApp
 
+pytestmark = pytest.mark.warm
+
 Serve = Callable[..., RunningApp]
 KEYS = ["key of anna", "key of bert"]
 ANNA, BERT = ({"Authorization": f"Bearer {key}"} for key in KEYS)

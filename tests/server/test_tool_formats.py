@@ -24,6 +24,7 @@ from cadence.entrypoints.server.chat.tools.base import (
 )
 from cadence.entrypoints.server.chat.tools.registry import FORMATS, make_tool_parser
 from cadence.entrypoints.server.chat.tools.registry import ROWS as ROWS_OF_TOOLS
+from tests.helpers.wide import examples
 from tests.server.tool_writers import WRITERS, Call
 
 PROPERTIES: dict[str, Any] = {
@@ -196,7 +197,7 @@ noise = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=250, deadline=None)
+@examples(80, 600)
 @given(name=st.sampled_from(ROWS), text=noise, data=st.data())
 def test_nonsense_means_the_same_however_cut(name: str, text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.server.chat.choice import calls_in_json
 from cadence.entrypoints.server.chat.tools.base import CallBroken, CallStart, Piece, Text, WholeCalls
 from cadence.entrypoints.server.chat.tools.registry import FORMATS, make_tool_parser
+from tests.helpers.wide import examples
 
 TOOLS = [
     {
@@ -241,7 +242,7 @@ texts = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(80, 600)
 @given(name=st.sampled_from(sorted(FORMATS)), text=texts, data=st.data())
 def test_any_cut_means_the_same(name: str, text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
@@ -257,7 +258,7 @@ json_values = st.recursive(
 objects = st.dictionaries(st.text(max_size=6), json_values, max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(50, 400)
 @given(arguments=objects, ascii_only=st.booleans(), size=st.integers(1, 9))
 @example(arguments={"}{": "]}</tool_call>"}, ascii_only=False, size=3)
 def test_any_arguments_come_through(arguments: dict, ascii_only: bool, size: int) -> None:

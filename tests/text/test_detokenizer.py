@@ -18,6 +18,7 @@ from cadence.text.detokenizer import (
 )
 from cadence.text.tokenizer import SpecialTokens, Tokenizer
 from tests.helpers import tiny_tokenizers
+from tests.helpers.wide import examples
 
 SPECIAL = SpecialTokens(bos_token="<s>", eos_token="</s>", unk_token="<unk>", bos_id=1, eos_id=2)
 TOKENIZERS = {kind: Tokenizer(make(), SPECIAL) for kind, make in tiny_tokenizers.KINDS.items()}
@@ -78,7 +79,7 @@ def test_any_tokens_at_all(kind: str, skip: bool) -> None:
     check()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(60, 500)
 @given(data=st.lists(st.integers(0, 255), min_size=1, max_size=12), cut=st.integers(0, 12))
 @example(data=[0xED, 0xA0], cut=2)  # half a surrogate: held back, then two characters
 @example(data=[0xED, 0xA0, 0x80], cut=2)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cadence.core.errors import InvalidRequestError
 from cadence.text.stop import NullStop, StopStrings, stop_state
+from tests.helpers.wide import examples
 
 
 def naive(text: str, stops: list[str], unchecked: int) -> tuple[int, str] | None:
@@ -27,7 +28,7 @@ def cut_texts(draw: st.DrawFn) -> tuple[list[str], list[str], int]:
     return stops, deltas, draw(st.integers(0, len(deltas)))
 
 
-@settings(max_examples=400, deadline=None)
+@examples(100, 1000)
 @given(case=cut_texts(), include=st.booleans())
 @example(case=(["aab"], ["a", "aab"], 0), include=False)  # the match begins inside a failed one
 @example(case=(["abcd", "bc"], ["abcd"], 0), include=False)  # the one that begins later ends first
@@ -50,7 +51,7 @@ def test_equals_reading_the_whole_text(case: tuple[list[str], list[str], int], i
     assert state.text == released
 
 
-@settings(max_examples=100, deadline=None)
+@examples(50, 300)
 @given(case=cut_texts())
 def test_holds_back_no_more_than_a_possible_match(case: tuple[list[str], list[str], int]) -> None:
     stops, deltas, _ = case
