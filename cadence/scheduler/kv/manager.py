@@ -29,6 +29,7 @@ class KVManager:
         self._groups = KVCoordinator(layout, in_flight_tokens)
         self._kinds = self._groups.kinds
         self._growths = self._groups.growths
+        self._no_hit = PrefixHit(0, tuple([] for _ in range(self.num_groups)))
 
     @property
     def num_blocks(self) -> int:
@@ -61,7 +62,7 @@ class KVManager:
         """The longest cached prefix of `tokens` that leaves at least one of them to compute."""
         limit = (len(tokens) - 1) // self.block_size
         if not (self._caching and read) or limit == 0:
-            return PrefixHit(0, tuple([] for _ in range(self.num_groups)))
+            return self._no_hit
         extend_hashes(blocks, tokens, self.block_size, limit)
         index = self._pool.index
         hit = self._groups.longest_hit(index, blocks.hashes, limit)
