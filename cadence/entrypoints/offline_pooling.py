@@ -92,7 +92,12 @@ class OfflinePooling:
             return
         for start in range(0, len(prompts), AT_ONCE):
             some = slice(start, start + AT_ONCE)
-            yield from self._batch([parse_prompt(prompt) for prompt in prompts[some]], params[some])
+            if all(type(prompt) is str for prompt in prompts[some]) and _are_whole(params[some]):
+                texts: list[Any] = prompts[some]
+                token_ids = self._engine.get_tokenizer().encode_batch(texts)
+                yield from map(ParsedPrompt, texts, token_ids)
+            else:
+                yield from self._batch([parse_prompt(prompt) for prompt in prompts[some]], params[some])
 
     def _batch(self, prompts: list[ParsedPrompt], params: list[PoolingParams]) -> Iterator[ParsedPrompt]:
         """Texts that may be cut are left to the engine."""
@@ -104,6 +109,11 @@ class OfflinePooling:
         token_ids = iter(self._engine.get_tokenizer().encode_batch(texts) if texts else [])
         for prompt, plain in zip(prompts, is_plain, strict=True):
             yield replace(prompt, token_ids=next(token_ids)) if plain else prompt
+
+
+def _are_whole(params: Sequence[PoolingParams]) -> bool:
+    """Whether no prompt is to be cut."""
+    return all(each.truncate_prompt_tokens is None for each in params)
 
 
 def with_tensors(outputs: list[PooledPrompt]) -> list[PooledPrompt]:

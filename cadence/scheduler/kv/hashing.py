@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from hashlib import sha256
 
 from cadence.scheduler.kv.kinds.block import RequestBlocks
 
 
+@lru_cache(maxsize=16)  # most requests have the same
 def root_digest(salt: str, adapter: str = "") -> bytes:
     """Parent of a request's first block: requests with different salts, or adapters of different digests, share
     nothing."""

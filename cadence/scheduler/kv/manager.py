@@ -31,6 +31,7 @@ class KVManager:
         self._groups = KVCoordinator(layout, in_flight_tokens)
         self._kinds = self._groups.kinds
         self._growths = self._groups.growths
+        self._no_hit = PrefixHit(0, tuple([] for _ in range(self.num_groups)))
 
     @property
     def num_blocks(self) -> int:
@@ -70,7 +71,7 @@ class KVManager:
         limit = (len(tokens) - 1) // self.block_size if self._caching and read else 0
         source_len = blocks.source_len
         if limit == 0 and not source_len:
-            return PrefixHit(0, tuple([] for _ in range(self.num_groups)))
+            return self._no_hit
         extend_hashes(blocks, tokens, self.block_size, limit)
         index = self._pool.index
         hit = self._groups.longest_hit(index, blocks.hashes, limit)

@@ -248,6 +248,8 @@ TARGET INLINE void dot_wide_pair(const int tiles, const int rows, const float *w
     __m512 sum[2][3 * TILE_ROWS];
     EACH(g, 2) EACH(m, tiles * rows) sum[g][m] = _mm512_loadu_ps(acc[g] + m * GROUP);
     for (int64_t k = 0; k < x->count; k++) {
+        if (k % (GROUP / TILE_ROWS) == 0) /* a cache line of each of the tiles that come next */
+            EACH(i, tiles) _mm_prefetch((const char *)(from + (i + tiles) * after + k * TILE_ROWS), _MM_HINT_T0);
         const __m512 first = _mm512_loadu_ps(w + k * GROUP), second = _mm512_loadu_ps(w + next + k * GROUP);
         EACH(i, tiles) EACH(m, rows) {
             const __m512 xv = _mm512_set1_ps(from[i * after + k * TILE_ROWS + m]);
