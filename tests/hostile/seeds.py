@@ -133,6 +133,8 @@ SEEDS: dict[str, tuple[Body, ...]] = {
     "/rerank": (_RANK,),
     "/v1/rerank": (_RANK,),
     "/v2/rerank": (_RANK,),
+    "/v1/embed": ({"texts": ["one", "two"]},),
+    "/v2/embed": ({"texts": ["one"], "embedding_types": ["int8", "ubinary"], "truncate": "START", "max_tokens": 2},),
     "/generative_scoring": ({"query": "hello", "items": ["one", "two"], "label_token_ids": [5, 6]},),
 }
 

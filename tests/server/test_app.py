@@ -120,7 +120,7 @@ def test_unknown_paths_and_methods(app: RunningApp) -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/v2/embed", "embeddings are given by /v1/embeddings"),
+        ("/embeddings", "embeddings are given by /v1/embeddings"),
         ("/v1/moderations", "served by /classify"),
         ("/v1/audio/transcriptions", "prompts and answers are text"),
         ("/v1/images/generations", "prompts and answers are text"),

@@ -19,8 +19,8 @@ WITH_BODY = (
     "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
     "/tokenize", "/detokenize", "/v1/chat/completions/batch", "/v1/chat/completions/render",
     "/v1/completions/render", "/invocations", "/inference/v1/generate", "/v1/embeddings", "/pooling", "/classify",
-    "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank", "/generative_scoring", "/v1/audio/transcriptions",
-    "/v1/audio/translations",
+    "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank", "/generative_scoring", "/v1/embed", "/v2/embed",
+    "/v1/audio/transcriptions", "/v1/audio/translations",
 )  # fmt: skip
 WITHOUT = (
     "/v1/responses/{response_id}", "/v1/responses/{response_id}/cancel", "/v1/responses/{response_id}/input_items",

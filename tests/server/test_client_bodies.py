@@ -100,7 +100,7 @@ def name_of(entry: dict[str, Any]) -> str:
     return f"{entry['client']} {entry['path']}"
 
 
-WITH_VALUES = [e for e in BODIES if e["path"].endswith(("/embeddings", "/rerank"))]
+WITH_VALUES = [e for e in BODIES if e["path"].endswith(("/embeddings", "/rerank", "/embed"))]
 NO_TEXT = ("/tokenize", "/detokenize", *(e["path"] for e in WITH_VALUES))
 WITH_TEXT = [e for e in BODIES if e["path"] not in NO_TEXT and not demands_a_call(e["body"])]
 WITH_TOOLS = [e for e in BODIES if tool_names(e["body"]) and e["body"].get("tool_choice") not in ("none", NO_TOOL)]
@@ -128,6 +128,10 @@ def test_a_call(app: RunningApp, entry: dict[str, Any]) -> None:
 @pytest.mark.parametrize("entry", WITH_VALUES, ids=name_of)
 def test_values(app: RunningApp, entry: dict[str, Any]) -> None:
     answer = ask(app, entry, TEXT).json()
+    if entry["path"].endswith("/embed"):
+        by_type = answer["embeddings"] if isinstance(answer["embeddings"], dict) else {"float": answer["embeddings"]}
+        assert {len(vectors) for vectors in by_type.values()} == {2} == {len(answer["texts"])}
+        return
     assert len(answer["results"] if entry["path"].endswith("/rerank") else answer["data"]) == 2
 
 

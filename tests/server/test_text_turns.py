@@ -48,6 +48,8 @@ BODIES: dict[str, list[dict[str, Any]]] = {
     "/rerank": [{"query": SHORT, "documents": [SHORT] * MANY}],
     "/v1/rerank": [{"query": SHORT, "documents": [SHORT] * MANY}],
     "/v2/rerank": [{"query": SHORT, "documents": [SHORT] * MANY}],
+    "/v1/embed": [{"texts": [SHORT] * MANY}],
+    "/v2/embed": [{"texts": [SHORT] * MANY}],
     "/generative_scoring": [{"query": SHORT, "items": [SHORT] * MANY, "label_token_ids": [5, 6]}],
     "/tokenize": [{"prompt": SHORT * 10}, {"messages": [{"role": "user", "content": SHORT}]}],
     "/detokenize": [{"tokens": [300] * 4000}],

@@ -55,7 +55,7 @@ from cadence.entrypoints.server.routes import (
 )
 from cadence.entrypoints.server.routes.audio import speech
 from cadence.entrypoints.server.routes.peers import NO_PEERS, Peers
-from cadence.entrypoints.server.routes.pooling import generative_scoring, scores, vectors
+from cadence.entrypoints.server.routes.pooling import cohere_embed, generative_scoring, scores, vectors
 from cadence.entrypoints.server.routes.served_adapters import served_at_start
 from cadence.entrypoints.server.routes.state import ServerState
 from cadence.entrypoints.speech.open import open_speech
@@ -68,7 +68,7 @@ NO_LOGS = NullLogQueue()
 EXPOSED_HEADERS = ("X-Request-Id", "X-Cadence-Ignored", "Retry-After")  # what pages of other origins may read
 ROUTES = (
     health, models, completions, chat, chat_batch, responses, messages, generate, render, invocations, tokenize,
-    metrics, engine_state, vectors, scores, generative_scoring, speech,
+    metrics, engine_state, vectors, cohere_embed, scores, generative_scoring, speech,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Cohere's Python client: rankings by both versions of its API, and its errors."""
+"""Cohere's Python client: rankings and embeddings by both versions of its API, and its errors."""
 
 from __future__ import annotations
 
@@ -26,6 +26,19 @@ def rerank_v2() -> None:
     scores = [one.relevance_score for one in answer.results]
     expect(answer.results[0].index == 1 and scores == sorted(scores, reverse=True) and len(scores) == 3, answer)
     expect(answer.id and answer.meta and answer.meta.billed_units and answer.meta.billed_units.search_units, answer)
+
+
+@check
+def embed() -> None:
+    plain = first.embed(model=REAL, texts=DOCUMENTS, input_type="search_document")
+    expect(len(plain.embeddings) == 3 and plain.response_type == "embeddings_floats", plain)
+    typed = second.embed(
+        model=REAL, texts=DOCUMENTS, input_type="search_document", embedding_types=["float", "int8", "ubinary"]
+    )
+    found = typed.embeddings
+    expect(found.float_ and found.float_[0] == plain.embeddings[0], typed)
+    expect(found.int8 and max(map(abs, found.int8[0])) == 127, typed)
+    expect(found.ubinary and found.float_ and len(found.ubinary[0]) * 8 >= len(found.float_[0]), typed)
 
 
 @check

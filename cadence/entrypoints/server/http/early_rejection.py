@@ -18,7 +18,7 @@ from cadence.entrypoints.server.http.errors import overloaded, reply_for, route_
 GUARDED = frozenset({
     "/v1/completions", "/v1/chat/completions", "/v1/chat/completions/batch", "/v1/responses", "/v1/messages",
     "/invocations", "/inference/v1/generate", "/v1/embeddings", "/pooling", "/classify", "/score", "/v1/score",
-    "/rerank", "/v1/rerank", "/v2/rerank", "/generative_scoring",
+    "/rerank", "/v1/rerank", "/v2/rerank", "/generative_scoring", "/v1/embed", "/v2/embed",
     "/v1/audio/transcriptions", "/v1/audio/translations",
 })  # fmt: skip
 _SLOW_HEADERS = ((b"connection", b"close"), (b"expect", b"100-continue"))

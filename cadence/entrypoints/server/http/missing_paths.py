@@ -12,7 +12,7 @@ _STORED = "this server keeps no files or jobs; `cadence run-batch` answers a fil
 _ASSISTANTS = "this server keeps no assistants or threads; /v1/responses keeps conversations"
 
 MISSING_PATHS = {
-    **dict.fromkeys(("/embeddings", "/v1/embed", "/v2/embed"), _EMBED),
+    "/embeddings": _EMBED,
     **dict.fromkeys(("/reward", "/v1/moderations"), _CLASSIFY),
     **dict.fromkeys(("/v1/audio", "/v1/realtime"), _AUDIO),
     **dict.fromkeys(("/v1/images", "/v1/videos"), _IMAGES),

@@ -15,6 +15,7 @@ from cadence.entrypoints.server.http.stream import json_response
 from cadence.entrypoints.server.protocol.body import body_schema, parse_body
 from cadence.entrypoints.server.protocol.pooling.answers import FloatArray, class_of, encoded
 from cadence.entrypoints.server.protocol.pooling.bodies import ClassifyBody, EmbeddingBody, PoolingBody
+from cadence.entrypoints.server.protocol.pooling.fields import PooledBody
 from cadence.entrypoints.server.routes.pooling.in_flight import width
 from cadence.entrypoints.server.routes.pooling.prompts import pooled_prompts
 from cadence.entrypoints.server.routes.pooling.work import (
@@ -35,21 +36,21 @@ router = APIRouter(tags=["pooling"])
 @router.post("/v1/embeddings", openapi_extra=body_schema(EmbeddingBody))
 async def create_embeddings(request: Request, state: State) -> Response:
     body, work = await _read(EmbeddingBody, "embd-", request, state)
-    values = await _values(body, work, state, partial(encoded, encoding_format=body.encoding_format))
+    values = await text_values(body, work, state, partial(encoded, encoding_format=body.encoding_format))
     return _answer("embedding", [{"embedding": one.value} for one in values], work, values, state)
 
 
 @router.post("/pooling", openapi_extra=body_schema(PoolingBody))
 async def pool(request: Request, state: State) -> Response:
     body, work = await _read(PoolingBody, "pool-", request, state)
-    values = await _values(body, work, state, partial(encoded, encoding_format=body.encoding_format))
+    values = await text_values(body, work, state, partial(encoded, encoding_format=body.encoding_format))
     return _answer("pooling", [{"data": one.value} for one in values], work, values, state)
 
 
 @router.post("/classify", openapi_extra=body_schema(ClassifyBody))
 async def classify(request: Request, state: State) -> Response:
     body, work = await _read(ClassifyBody, "classify-", request, state)
-    values = await _values(body, work, state, partial(class_of, labels=state.llm.config.pooling.labels))
+    values = await text_values(body, work, state, partial(class_of, labels=state.llm.config.pooling.labels))
     data = [{"index": number, **one.value} for number, one in enumerate(values)]
     return json_response(list_answer(work, data, values, state))
 
@@ -63,8 +64,8 @@ async def _read(kind: type[AnyBody], prefix: str, request: Request, state: Serve
     return await state.bodies.read(request, make)
 
 
-async def _values(
-    body: EmbeddingBody | PoolingBody | ClassifyBody,
+async def text_values(
+    body: PooledBody,
     work: PooledWork,
     state: ServerState,
     shape: Callable[[FloatArray], T],
