@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from cadence import LLM, RequestOutput, SamplingParams
+from cadence.core.encoder_input import EncoderInput
 from cadence.core.sampling_params import BeamSearchParams
 from cadence.core.structured_outputs import StructuredOutputsParams
-from tests.helpers.tiny_seq2seq import Seq2SeqOracle, make_seq2seq
+from tests.helpers.tiny_seq2seq import FAMILIES, MELS, POSITIONS, SOUND, Seq2SeqOracle, make_seq2seq
 from tests.helpers.wide import mostly_wide
 
 pytestmark = [pytest.mark.engine]
@@ -21,14 +23,33 @@ BASE = {"dtype": "float32", "max_num_seqs": 8, "num_gpu_blocks_override": 200}
 SOURCES = [[5, 6, 7, 8, 9, 1], [11, 12, 13, 1], [*range(20, 60), 1], [5, 6, 7, 8, 9, 1], [300, 301, 1]]
 BEGINS = [[1], [1, 44, 45], [1], [1, *range(70, 100)], [1]]  # of the decoder, the first token as the files name it
 PROMPTS = [{"encoder_prompt": source, "decoder_prompt": begins} for source, begins in zip(SOURCES, BEGINS, strict=True)]
-GREEDY = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True, logprobs=2)
-SEEDED = SamplingParams(temperature=0.8, seed=11, max_tokens=20, ignore_eos=True, logprobs=2)
+PLAIN: dict[str, Any] = {"temperature": 0.0, "max_tokens": 20, "ignore_eos": True, "logprobs": 2}
+GREEDY = SamplingParams(**PLAIN)
+SEEDED = SamplingParams(**PLAIN | {"temperature": 0.8, "seed": 11})
+FEATURES: list[dict[str, Any]] = [  # each of one request, beside the others
+    {"repetition_penalty": 1.4, "frequency_penalty": 0.5, "temperature": 0.9, "seed": 3},
+    {"structured_outputs": StructuredOutputsParams(regex="(ab|cd){2,9}"), "ignore_eos": False},
+    {"bad_words": ["a", "b"], "min_tokens": 4, "ignore_eos": False},
+    {"logit_bias": {9: 5.0, 8: -3.0}, "top_k": 5, "temperature": 1.0, "seed": 4},
+    {"prompt_logprobs": 1},
+    {"skip_reading_prefix_cache": True, "stop_token_ids": [220]},
+]
+REQUESTS = [
+    *((prompt, params) for params in (GREEDY, SEEDED) for prompt in PROMPTS),
+    *((PROMPTS[number % len(PROMPTS)], SamplingParams(**PLAIN | given)) for number, given in enumerate(FEATURES, 3)),
+]
 DRAFTS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "adaptive": False}
 
 WAYS: dict[str, dict[str, Any]] = {
     "together": {},
     "chunks, no prefix cache": {"max_num_batched_tokens": 8, "enable_prefix_caching": False},
     "one content a step": {"max_num_encoder_tokens": 1},
+    "bursts of 4, chunks, drafts": {
+        "num_scheduler_steps": 4,
+        "max_num_batched_tokens": 16,
+        "speculative_config": DRAFTS,
+    },
+    "two ranks": {"tensor_parallel_size": 2},
     "one by one, no bursts": {"max_num_seqs": 1, "num_scheduler_steps": 1},
     "tiny pool, depth 2": {"num_gpu_blocks_override": 18, "max_model_len": 64, "async_scheduling": True},
     "drafts": {"speculative_config": DRAFTS},
@@ -51,13 +72,12 @@ def plain(made: Made) -> LLM:
 
 
 @pytest.fixture(scope="module")
-def alone(plain: LLM) -> tuple[Answers, Answers]:
-    """Each request by itself, with an empty cache: greedy, and seeded."""
-    found: tuple[Answers, Answers] = ([], [])
-    for params, answered in zip((GREEDY, SEEDED), found, strict=True):
-        for prompt in PROMPTS:
-            plain.reset_prefix_cache()
-            answered += answers(plain.generate(prompt, params, use_tqdm=False))
+def alone(plain: LLM) -> Answers:
+    """Each request by itself, with an empty cache."""
+    found: Answers = []
+    for prompt, params in REQUESTS:
+        plain.reset_prefix_cache()
+        found += answers(plain.generate(prompt, params, use_tqdm=False))
     return found
 
 
@@ -77,26 +97,48 @@ def answers(outputs: Sequence[RequestOutput]) -> Answers:
     return found
 
 
-def test_greedy_tokens_and_logprobs_are_those_of_transformers(made: Made, alone: tuple[Answers, Answers]) -> None:
-    for (tokens, logprobs), source, begins in zip(alone[0], SOURCES, BEGINS, strict=True):
-        assert tokens == greedy_of(made[1], source, begins, len(tokens))
-        lines = made[1].logprobs(source, [*begins, *tokens])[len(begins) - 1 : -1]
-        expected = lines[torch.arange(len(tokens)), torch.tensor(tokens)]
-        torch.testing.assert_close(torch.tensor(logprobs), expected, atol=1e-4, rtol=1e-4)
+def check_parity(oracle: Seq2SeqOracle, content: Any, begins: list[int], answer: tuple[list[int], list[float]]) -> None:
+    tokens, logprobs = answer
+    lines = oracle.logprobs(content, [*begins, *tokens])[len(begins) - 1 : -1]
+    assert tokens == lines.argmax(dim=-1).tolist()
+    expected = lines[torch.arange(len(tokens)), torch.tensor(tokens)]
+    torch.testing.assert_close(torch.tensor(logprobs), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_greedy_tokens_and_logprobs_are_those_of_transformers(made: Made, alone: Answers) -> None:
+    for answer, source, begins in zip(alone[: len(PROMPTS)], SOURCES, BEGINS, strict=True):
+        check_parity(made[1], source, begins, answer)
+    assert alone[1][0] == greedy_of(made[1], SOURCES[1], BEGINS[1], len(alone[1][0]))
+
+
+@pytest.mark.parametrize("family", mostly_wide(FAMILIES[1:], ("t5", "whisper")))
+def test_every_family_says_what_transformers_says(tmp_path: Path, family: str) -> None:
+    directory = make_seq2seq(family, tmp_path)
+    llm, oracle = LLM(model=str(directory), **BASE), Seq2SeqOracle(directory)
+    contents: list[Any] = SOURCES
+    given = [EncoderInput.of_tokens(source) for source in SOURCES]
+    if family in SOUND:
+        contents = list(np.random.default_rng(5).normal(size=(5, MELS, 2 * POSITIONS)).astype(np.float32))
+        given = [EncoderInput.of_features(content, POSITIONS) for content in contents]
+    prompts = [{"encoder_prompt": each, "decoder_prompt": begins} for each, begins in zip(given, BEGINS, strict=True)]
+    together = answers(llm.generate(prompts, GREEDY, use_tqdm=False))
+    for content, begins, answer in zip(contents, BEGINS, together, strict=True):
+        check_parity(oracle, content, begins, answer)
 
 
 @pytest.mark.parametrize("way", mostly_wide(WAYS, ("together", "tiny pool, depth 2", "drafts")))
-def test_the_same_bits_alone_and_in_company(made: Made, alone: tuple[Answers, Answers], way: str) -> None:
+def test_the_same_bits_alone_and_in_company(made: Made, alone: Answers, way: str) -> None:
     llm = LLM(model=str(made[0]), **BASE | WAYS[way])
-    for params, expected in zip((GREEDY, SEEDED), alone, strict=True):  # from a cold cache, and from a warm one
-        assert answers(llm.generate(PROMPTS, params, use_tqdm=False)) == expected
-    if "tiny pool" in way:
-        assert llm.llm_engine._core.stats().num_preemptions > 0
+    prompts, params = zip(*REQUESTS, strict=True)
+    assert answers(llm.generate(list(prompts), list(params), use_tqdm=False)) == alone
+    stats = llm.llm_engine._core.stats()
+    assert stats.num_preemptions > 0 or "tiny pool" not in way
+    assert stats.drafts.num_accepted > 0 or "drafts" not in way
 
 
-def test_a_plain_prompt_is_what_the_encoder_reads(plain: LLM, alone: tuple[Answers, Answers]) -> None:
+def test_a_plain_prompt_is_what_the_encoder_reads(plain: LLM, alone: Answers) -> None:
     (output,) = plain.generate(SOURCES[:1], GREEDY, use_tqdm=False)
-    assert answers([output]) == alone[0][:1]
+    assert answers([output]) == alone[:1]
     assert (output.encoder_prompt_token_ids, output.prompt_token_ids) == (SOURCES[0], [1])
     text = plain.get_tokenizer().decode([5, 6, 7])
     (said,) = plain.generate([text], GREEDY, use_tqdm=False)
