@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from cadence.config.context_length import model_context_length
@@ -14,6 +15,7 @@ class EncoderConfig:
     max_len: int = 0  # positions of its output; 0 = the model has no encoder
     reads_audio: bool = False  # else text
     begins: tuple[int, ...] = ()  # tokens before the decoder's first own one; () = the model's files name none
+    directory: Path = field(default=Path(), compare=False)  # of the model's files
     barred: tuple[tuple[int, ...], ...] = ()  # sequences of tokens that the model's files rule out
 
     @property
@@ -32,6 +34,7 @@ def resolve_encoder(hf: HFConfig) -> EncoderConfig:
         max_len=positions or model_context_length(hf),
         reads_audio=hf.get("num_mel_bins") is not None,
         begins=_begins(hf),
+        directory=hf.source.parent,
         barred=tuple(map(tuple, _said(hf, "bad_words_ids") or ())),
     )
 

@@ -25,6 +25,7 @@ from cadence.core.checks import (
 )
 from cadence.core.errors import InvalidRequestError
 from cadence.core.repetition import RepetitionDetectionParams
+from cadence.core.speech_rules import SpeechRules
 from cadence.core.structured_outputs import StructuredOutputsParams
 
 logger = logging.getLogger(__name__)
@@ -104,6 +105,7 @@ class SamplingParams:
     bad_words_token_ids: list[list[int]] | None = None  # not for users: bad_words, tokenised by the input processor
     # Not for users: the tokens that begin and that end reasoning. Where none begins it, it begins with the output.
     thinking_token_ids: list[list[int]] | None = None
+    speech_rules: SpeechRules | None = None  # not for users: what a transcript may go on with
     skip_clone: bool = False
     # Refused unless left at their default, see _REFUSED.
     best_of: object = None
@@ -165,6 +167,7 @@ class SamplingParams:
             "bad_words": [token for word in self.bad_words_token_ids or () for token in word],
             "logprob_token_ids": self.logprob_token_ids or (),
             "thinking_token_ids": [token for mark in self.thinking_token_ids or () for token in mark],
+            "speech_rules": (self.speech_rules.largest_id,) if self.speech_rules else (),
         }
         for name, tokens in token_lists.items():
             if tokens and max(tokens) >= vocab_size:
@@ -232,6 +235,7 @@ class SamplingParams:
             self.thinking_token_budget = None if budget == -1 else budget
         self.repetition_detection = RepetitionDetectionParams.of(self.repetition_detection)
         self.speculative = draft_limit("speculative", self.speculative)
+        self.speech_rules = SpeechRules.of(self.speech_rules)
         older = StructuredOutputsParams.of(self.guided_decoding, "guided_decoding")
         newer = StructuredOutputsParams.of(self.structured_outputs, "structured_outputs")
         if older is not None and newer is not None:

@@ -27,7 +27,7 @@ from cadence.engine.text.input_processor import InputLimits, InputProcessor
 from cadence.engine.text.logits_processors import ProcessorClasses, split_processors
 from cadence.engine.text.output_processor import OutputProcessor
 from cadence.engine.text.parallel_sampling import fan_out
-from cadence.engine.text.prompts import parse_prompt, pinned
+from cadence.engine.text.prompts import ParsedPrompt, parse_prompt, pinned
 from cadence.engine.text.unused import UnusedOptions, check_keywords, name_start_keywords
 from cadence.executor.factory import ExecutorFactory, open_executor
 from cadence.text.tokenizer import Tokenizer
@@ -181,7 +181,11 @@ class LLMEngine:
 
     def encode(self, prompt: Any) -> list[int]:
         """The token ids of a prompt in any shape, checked as for a request."""
-        return self._inputs.token_ids(parse_prompt(prompt))
+        return self.prepared(prompt).token_ids or []
+
+    def prepared(self, prompt: Any) -> ParsedPrompt:
+        """A prompt in any shape by its tokens, and what an encoder reads of it, checked as for a request."""
+        return self._inputs.prepared(parse_prompt(prompt))
 
     def default_sampling_params(self) -> SamplingParams:
         """What the model's own generation config asks for."""

@@ -58,9 +58,9 @@ class AsyncInputs:
         tokens = await self._cut(parse_prompt(prompt), self._inputs.kept_tokens(params))
         return self._inputs.process_pooling(request_id, tokens, params, **options)
 
-    async def token_ids(self, prompt: ParsedPrompt) -> list[int]:
-        """Checked as for a request."""
-        return self._inputs.token_ids(await self._tokenised(prompt))
+    async def prepared(self, prompt: PromptType) -> ParsedPrompt:
+        """By the tokens that the model begins with, checked as for a request."""
+        return self._inputs.prepared(await self._tokenised(prompt))
 
     async def _cut(self, prompt: ParsedPrompt, kept: int) -> ParsedPrompt:
         """kept: tokens of a text at most, special ones included; 0 = all"""
@@ -73,6 +73,8 @@ class AsyncInputs:
 
     async def _tokenised(self, prompt: PromptType) -> ParsedPrompt:
         parsed = parse_prompt(prompt)
+        if parsed.source is not None:
+            return await asyncio.to_thread(self._inputs.prepared, parsed)
         if parsed.token_ids is not None:
             return parsed
         text = parsed.text or ""

@@ -42,7 +42,7 @@ from cadence.engine.text.async_beam import BeamRequest, search_beams
 from cadence.engine.text.beam import BeamSearch
 from cadence.engine.text.input_processor import InputLimits, InputProcessor, ProcessedInput
 from cadence.engine.text.output_processor import OutputProcessor, OutputStream
-from cadence.engine.text.prompts import PromptType, parse_prompt
+from cadence.engine.text.prompts import PromptType
 from cadence.engine.text.text_tap import TextTap
 from cadence.engine.text.unused import UnusedOptions
 from cadence.entrypoints.async_inputs import AsyncInputs
@@ -76,7 +76,7 @@ class AsyncLLM:
         self.vocab_size = limits.vocab_size
         self.default_sampling: dict[str, Any] = {}
         self._tokenizer = tokenizer
-        self._texts = open_text_service(tokenizer, config.tokenizer, model.max_model_len)
+        self._texts = open_text_service(tokenizer, config.tokenizer, max(model.max_model_len, model.encoder.max_len))
         self._supervisor = engines
         cache = cache_labels(config.cache, info.num_blocks)
         self._metrics = MetricsByEngine(self.model_name, cache, most_drafts, config.lora.max_loras, size)
@@ -201,10 +201,10 @@ class AsyncLLM:
         lora_request: object = None,
     ) -> AsyncGenerator[RequestOutput]:
         """One output: the `beam_width` best continuations. Leaving the loop early ends the search."""
-        parsed = parse_prompt(prompt)
-        tokens = await self._inputs.token_ids(parsed)
+        parsed = await self._inputs.prepared(prompt)
         search = BeamSearch(self.config.model.max_model_len, self._inputs.eos_token_ids, params)
-        request = BeamRequest(request_id, parsed.text, tokens, skip_special_tokens, params.include_stop_str_in_output)
+        show_stop = params.include_stop_str_in_output
+        request = BeamRequest(request_id, parsed.text, parsed.token_ids or [], skip_special_tokens, show_stop)
 
         async def ask(number: int, tokens: list[int]) -> RequestOutput:
             beam = replace(parsed, text=None, token_ids=tokens)

@@ -31,7 +31,6 @@ from cadence.engine.text.prompts import (
     ParsedPrompt,
     PromptType,
     TokensPrompt,
-    parse_prompt,
     pinned,
     split_prompts,
     tokenised,
@@ -266,8 +265,8 @@ class LLM:
         """The `beam_width` best continuations of every prompt; `concurrency_limit` bounds prompts searched at once."""
         engine = self.llm_engine
         search = BeamSearch(engine.config.model.max_model_len, engine.eos_token_ids, params)
-        many = [parse_prompt(prompt) for prompt in split_prompts(prompts)]
-        token_lists = [engine.encode(prompt) for prompt in many]
+        many = [engine.prepared(prompt) for prompt in split_prompts(prompts)]
+        token_lists = [prompt.token_ids or [] for prompt in many]
         adapters = one_each(lora_request, len(many))
         at_once = concurrency_limit or len(many)
         outputs: list[BeamSearchOutput] = []

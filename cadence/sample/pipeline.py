@@ -24,6 +24,7 @@ from cadence.sample.output import SampleOutput
 from cadence.sample.params import SamplingTable
 from cadence.sample.penalties import Penalties
 from cadence.sample.sampler import Choice, Sampler, SamplerFactory
+from cadence.sample.speech import SpeechTokens
 from cadence.sample.thinking import ThinkingBudget
 
 
@@ -57,6 +58,7 @@ class SamplePipeline:
             DeviceProcessors(device, num_rows, logits_processors),
             Penalties(device, num_rows),
             ThinkingBudget(device, num_rows),
+            SpeechTokens(device, num_rows),
             self._masks,
         ]
         self._logprobs = LogprobsTable(device, num_rows, vocab_size, logprobs_mode)

@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "process": {"core", "config"},
     "text": {"core", "config", "gguf", "process"},
     "structured": {"core", "config", "process", "text"},
+    "audio": {"core", "config"},
     "scheduler": {"core", "config"},
     "device": {"core", "config"},
     "kernels": {"core", "config", "device"},
@@ -36,8 +37,8 @@ MAY_IMPORT = {
         *("core", "config", "process", "device", "kernels", "lora", "models", "sample", "speculate", "runner"),
         "distributed",
     },
-    "engine": {"core", "config", "process", "text", "structured", "scheduler", "executor"},
-    "entrypoints": {"core", "config", "process", "text", "engine"},
+    "engine": {"core", "config", "process", "text", "structured", "audio", "scheduler", "executor"},
+    "entrypoints": {"core", "config", "process", "text", "audio", "engine"},
 }
 MAY_IMPORT["entrypoints/cli"] = set(MAY_IMPORT)  # the shell may ask any room, lazily
 MAY_IMPORT["vllm"] = {"core", "config", "text", "engine", "entrypoints"}

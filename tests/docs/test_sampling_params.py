@@ -16,7 +16,7 @@ from tests.arch.source import ROOT
 
 PAGE = (ROOT / "docs/using/sampling_params.md").read_text(encoding="utf-8")
 HIDDEN = {  # refused, or not for users
-    SamplingParams: {*_REFUSED, "bad_words_token_ids", "thinking_token_ids", "skip_clone", "grammar"},
+    SamplingParams: {*_REFUSED, "bad_words_token_ids", "thinking_token_ids", "speech_rules", "skip_clone", "grammar"},
     BeamSearchParams: set(),
 }
 

@@ -153,4 +153,5 @@ MIXED: list[dict[str, Any]] = [
     {"min_tokens": 9, "stops": [0, 1]},
     {"logits_processors": [lambda output, logits: logits.flip(0)], "logprobs": -1},
     {"temperature": 0.01, "min_p": 0.5, "logprobs": -1},
+    {"speech_rules": {"first_timestamp": 20, "end_of_text": 10, "suppressed": [3], "suppressed_first": [2]}},
 ]

@@ -97,7 +97,7 @@ def test_every_sampling_parameter_is_a_field_of_a_body() -> None:
     """Or has no meaning over HTTP, or another name there, and is named here."""
     python = {"logits_processors", "extra_args", "flat_logprobs", "skip_reading_prefix_cache"}
     said_otherwise = {"output_kind", "detokenize", "guided_decoding"}  # by stream, the endpoint, structured_outputs
-    internal = {"bad_words_token_ids", "thinking_token_ids", "skip_clone"}
+    internal = {"bad_words_token_ids", "thinking_token_ids", "speech_rules", "skip_clone"}
     refused = {"early_stopping", "routed_experts_prompt_start", "trace_decode_token_ids"}
     parameters = {field.name for field in dataclasses.fields(SamplingParams)}
     assert parameters - set(CompletionBody.model_fields) == python | said_otherwise | internal | refused

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import operator
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cadence.config.encoder_config import NO_ENCODER, EncoderConfig
 from cadence.config.engine_config import ModelConfig
 from cadence.config.pooling import DECODER, PoolingConfig
+from cadence.core.attachments import Attachment
 from cadence.core.contract.request import EngineRequest, StopRule
 from cadence.core.errors import ContextLengthError, InvalidRequestError
 from cadence.core.grammar import NO_DEFAULTS, GrammarDefaults, GrammarSpec
@@ -18,7 +19,9 @@ from cadence.core.lora_request import adapter_of
 from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.core.shown import shown
+from cadence.engine.text.encoder_prompts import NO_ENCODER_PROMPTS, prompts_of
 from cadence.engine.text.prompts import ParsedPrompt, parse_prompt
+from cadence.engine.text.token_ids import check_range, integers
 from cadence.text.cut_texts import encode_cut
 from cadence.text.loop_share import LEAST
 from cadence.text.null_tokenizer import AnyTokenizer
@@ -51,6 +54,7 @@ class InputLimits:
     adapters: bool = False  # requests may have one
     num_engines: int = 1
     pooling: PoolingConfig = DECODER
+    encoder: EncoderConfig = NO_ENCODER
 
     @classmethod
     def of(
@@ -75,6 +79,7 @@ class InputLimits:
             adapters=adapters,
             num_engines=num_engines,
             pooling=pooling,
+            encoder=model.encoder,
         )
 
 
@@ -118,6 +123,7 @@ class InputProcessor:
     def __init__(self, limits: InputLimits, tokenizer: AnyTokenizer) -> None:
         self._limits = limits
         self._tokenizer = tokenizer
+        self._prompts = prompts_of(limits.encoder, limits.vocab_size, tokenizer)
         self._counter = itertools.count()
         self._spelled: tuple[list[str], list[list[int]]] = ([], [])  # the last bad words, and their tokens
 
@@ -139,11 +145,12 @@ class InputProcessor:
         check_priority(priority)
         checks = (limits.vocab_size, limits.max_logprobs if cap_logprobs else -1, limits.max_model_len)
         params.verify(*checks)
-        token_ids = self.token_ids(parsed)
+        prepared = self.prepared(parsed)
+        token_ids, content = prepared.token_ids or [], prepared.source
         sampling = params.clone()
         sampling.logprobs = _at_most(limits.vocab_size, sampling.logprobs)
         sampling.prompt_logprobs = _at_most(limits.vocab_size, sampling.prompt_logprobs)
-        sampling.bad_words_token_ids = self._bad_words(sampling)
+        sampling.bad_words_token_ids = self._barred(sampling)
         sampling.thinking_token_ids = self._thinking(sampling)
         grammar, sampling.structured_outputs = self._grammar(sampling), None
         if sampling.bad_words_token_ids or sampling.thinking_token_ids:
@@ -159,7 +166,7 @@ class InputProcessor:
             priority=priority,
             cache_salt=parsed.cache_salt,
             tenant=parsed.tenant,
-            attachments=tuple(each for each in (grammar, adapter) if each is not None),
+            attachments=tuple(each for each in (grammar, adapter, content) if isinstance(each, Attachment)),
             output_token_ids=parsed.output_token_ids,
         )
         engine = checked_rank(parsed.data_parallel_rank, limits.num_engines)
@@ -175,7 +182,7 @@ class InputProcessor:
     ) -> ProcessedInput:
         """Parameters without a task have the model's first."""
         adapter = adapter_of(lora_request, self._limits.adapters)
-        parsed = parse_prompt(prompt)
+        parsed = NO_ENCODER_PROMPTS.divided(parse_prompt(prompt))
         check_priority(priority)
         spec = self._limits.pooling.spec(params)
         token_ids = self._pooled_tokens(parsed, params)
@@ -226,14 +233,19 @@ class InputProcessor:
     def eos_token_ids(self) -> frozenset[int]:
         return self._limits.eos_token_ids
 
+    def prepared(self, parsed: ParsedPrompt) -> ParsedPrompt:
+        """By the tokens that the model begins with, and what its encoder reads, checked as for a request."""
+        divided = self._prompts.divided(parsed)
+        return replace(divided, token_ids=self.token_ids(divided))
+
     def token_ids(self, parsed: ParsedPrompt, room: int = 1) -> list[int]:
         """room: tokens that must be left after it"""
         if parsed.token_ids is None:
             token_ids = self._tokenizer.encode(parsed.text or "")
         else:
             self._check_length(len(parsed.token_ids), room)  # before they are looked at
-            token_ids = _integers(parsed.token_ids)
-        _check_range(token_ids, self._limits.vocab_size)
+            token_ids = integers(parsed.token_ids)
+        check_range(token_ids, self._limits.vocab_size)
         self._check_length(len(token_ids), room)
         return token_ids
 
@@ -298,6 +310,11 @@ class InputProcessor:
         self._tokenizer.require("structured outputs", spec.source)
         return spec
 
+    def _barred(self, params: SamplingParams) -> list[list[int]] | None:
+        """What the request rules out, and what the model's files do."""
+        words, always = self._bad_words(params), self._limits.encoder.barred
+        return [*(words or ()), *map(list, always)] if always else words
+
     def _bad_words(self, params: SamplingParams) -> list[list[int]] | None:
         """Each word as it is spelled at the start of a text and, where it differs, after a space. White space alone is
         taken as it stands."""
@@ -335,24 +352,6 @@ def _checked_place(place: int, count: int) -> int:
 
 def _at_most(limit: int, value: int | None) -> int | None:
     return None if value is None else min(value, limit)
-
-
-def _integers(token_ids: list[int]) -> list[int]:
-    try:
-        return list(map(operator.index, token_ids))
-    except TypeError:
-        raise InvalidRequestError("the token ids of the prompt must be integers", "prompt") from None
-
-
-def _check_range(token_ids: list[int], vocab_size: int) -> None:
-    if not token_ids or (min(token_ids) >= 0 and max(token_ids) < vocab_size):
-        return
-    index, token = next((i, t) for i, t in enumerate(token_ids) if not 0 <= t < vocab_size)
-    raise InvalidRequestError(
-        f"token {token if abs(token) < _INT64 else '…'} at position {index} of the prompt is out of range: "
-        f"the vocabulary has {vocab_size} tokens",
-        "prompt",
-    )
 
 
 def _mix(value: int) -> int:

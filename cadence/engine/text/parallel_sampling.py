@@ -78,6 +78,7 @@ class CompletionGroup:
             finished=finished,
             metrics=text.metrics,
             lora_request=self._lora_request,
+            encoder_prompt_token_ids=text.encoder_token_ids,
             num_cached_tokens=text.num_cached_tokens,
             speculation=self._all_drafts() if self._speculation else NO_DRAFTS,
             warnings=self._warnings,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NotRequired, TypedDict
 
 from cadence.core.checks import integer
+from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import InvalidRequestError
 from cadence.text.tokenizer import Tokenizer
 
@@ -26,27 +27,41 @@ class TokensPrompt(TypedDict):
     second_from: NotRequired[int]  # the place of a second text, where the model tells two apart; 0 = there is none
 
 
-_KNOWN = {"prompt", "prompt_token_ids", "cache_salt", "tenant", "data_parallel_rank", "second_from"}
-_REFUSED = {
-    "prompt_embeds": "this model takes token ids",
-    "multi_modal_data": "this model takes text only",
-    "encoder_prompt": "this model is a decoder",
-    "decoder_prompt": "this model is a decoder",
-}
+class EncoderDecoderPrompt(TypedDict):
+    """For a model with an encoder."""
+
+    encoder_prompt: Any  # a text, token ids, a dict of either, or an `EncoderInput`
+    decoder_prompt: NotRequired[Any]  # a text, token ids or a dict of either; None = what the model begins with
+    cache_salt: NotRequired[str]
+    tenant: NotRequired[str]
+    data_parallel_rank: NotRequired[int | None]
+
+
+_TWO = ("encoder_prompt", "decoder_prompt")
+_ONE = ("prompt", "prompt_token_ids", "multi_modal_data", "second_from")
+_KNOWN = {*_ONE, *_TWO, "cache_salt", "tenant", "data_parallel_rank"}
+_REFUSED = {"prompt_embeds": "this model takes token ids"}
+
+
+@dataclass(frozen=True, slots=True)
+class AudioClip:
+    samples: Any  # [n] of one channel: what numpy makes an array of
+    rate: int  # samples per second
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedPrompt:
     text: str | None
-    token_ids: list[int] | None  # at least one of the two is given
+    token_ids: list[int] | None  # at least one of the two is given, unless there is a source
     cache_salt: str = ""
     output_token_ids: tuple[int, ...] = ()  # of an answer that is made again: it begins with these
     tenant: str = ""
     data_parallel_rank: int | None = None
     second_from: int = 0  # the place of the first token of a second text; 0 = there is none
+    source: ParsedPrompt | AudioClip | EncoderInput | None = None  # what an encoder reads, apart from this prompt
 
 
-PromptType = str | list[int] | TextPrompt | TokensPrompt | ParsedPrompt
+PromptType = str | list[int] | TextPrompt | TokensPrompt | EncoderDecoderPrompt | ParsedPrompt
 
 
 def split_prompts(prompts: PromptType | Sequence[PromptType]) -> list[PromptType]:
@@ -80,22 +95,73 @@ def _parse_dict(prompt: Mapping[str, Any]) -> ParsedPrompt:
             raise InvalidRequestError(f"{key} cannot be used: {_REFUSED[key]}", key)
         if key not in _KNOWN and key not in _REFUSED:
             raise InvalidRequestError(f"unknown key {key!r} in a prompt; known: {', '.join(sorted(_KNOWN))}", key)
+    given = _beside(prompt)
+    if any(prompt.get(name) is not None for name in _TWO):
+        return replace(_parse_two(prompt), **given)
     text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
     if text is None and ids is None:
         raise InvalidRequestError("a prompt dict needs 'prompt' or 'prompt_token_ids'", "prompt")
     if text is not None and not isinstance(text, str):
         raise InvalidRequestError(f"'prompt' must be a str, not {type(text).__name__}", "prompt")
-    salt = prompt.get("cache_salt") or ""
-    if not isinstance(salt, str):
-        raise InvalidRequestError(f"'cache_salt' must be a str, not {type(salt).__name__}", "cache_salt")
     return ParsedPrompt(
         text,
         None if ids is None else list(ids),
-        salt,
-        tenant=str(prompt.get("tenant") or ""),
-        data_parallel_rank=prompt.get("data_parallel_rank"),
         second_from=integer("second_from", prompt.get("second_from") or 0, low=0),
+        source=_audio(prompt.get("multi_modal_data")),
+        **given,
     )
+
+
+def _beside(prompt: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of a prompt beside its tokens, as fields of `ParsedPrompt`."""
+    salt = prompt.get("cache_salt") or ""
+    if not isinstance(salt, str):
+        raise InvalidRequestError(f"'cache_salt' must be a str, not {type(salt).__name__}", "cache_salt")
+    return {
+        "cache_salt": salt,
+        "tenant": str(prompt.get("tenant") or ""),
+        "data_parallel_rank": prompt.get("data_parallel_rank"),
+    }
+
+
+def _parse_two(prompt: Mapping[str, Any]) -> ParsedPrompt:
+    """One for the encoder, and one that the decoder begins with."""
+    encoder, decoder = (prompt.get(name) for name in _TWO)
+    if extra := [name for name in _ONE if prompt.get(name)]:
+        raise InvalidRequestError(f"give encoder_prompt and decoder_prompt, or {extra[0]}; not both", extra[0])
+    if encoder is None:
+        raise InvalidRequestError("encoder_prompt is missing: the decoder_prompt alone gives nothing to read", _TWO[0])
+    begins = ParsedPrompt(None, None) if decoder is None else _named(decoder, _TWO[1])
+    if begins.source is not None:
+        raise InvalidRequestError("decoder_prompt must be a text or token ids", _TWO[1])
+    if isinstance(encoder, EncoderInput):
+        return replace(begins, source=encoder)
+    source = _named(encoder, _TWO[0])
+    return replace(begins, source=source if source.source is None else source.source)
+
+
+def _named(prompt: Any, name: str) -> ParsedPrompt:
+    """One of two prompts. name: where it was given"""
+    if isinstance(prompt, str):
+        return ParsedPrompt(prompt, None)
+    try:
+        return ParsedPrompt(None, []) if isinstance(prompt, list) and not prompt else parse_prompt(prompt)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{name}: {error}", name) from None
+
+
+def _audio(data: Any) -> AudioClip | None:
+    """Of `multi_modal_data`."""
+    if not data:
+        return None
+    if not isinstance(data, Mapping) or set(data) != {"audio"}:
+        raise InvalidRequestError("multi_modal_data must be {'audio': (samples, rate)}", "multi_modal_data")
+    audio = data["audio"]
+    if isinstance(audio, list) and len(audio) == 1:
+        audio = audio[0]
+    if not isinstance(audio, tuple) or len(audio) != 2:
+        raise InvalidRequestError("multi_modal_data.audio must be one pair (samples, rate)", "multi_modal_data")
+    return AudioClip(samples=audio[0], rate=integer("multi_modal_data.audio rate", audio[1], low=1))
 
 
 def pinned(prompt: PromptType, data_parallel_rank: int | None) -> PromptType:
@@ -126,6 +192,9 @@ def tokenised(prompt: PromptType, tokenizer: Tokenizer, options: Mapping[str, An
         message = f"tokenization_kwargs: {', '.join(unknown)} is not supported; give prompt_token_ids instead"
         raise InvalidRequestError(message, "tokenization_kwargs")
     parsed = parse_prompt(prompt)
+    if parsed.source is not None:
+        message = "tokenization_kwargs are for prompts of one text: give encoder_prompt and decoder_prompt as token ids"
+        raise InvalidRequestError(message, "tokenization_kwargs")
     ids = parsed.token_ids
     if ids is None:
         ids = tokenizer.encode(parsed.text or "", add_special_tokens=bool(options.get("add_special_tokens", True)))

@@ -9,6 +9,7 @@ from cadence.core.contract.request import EngineRequest, FinishReason
 from cadence.core.contract.step import FloatArray
 from cadence.core.contract.update import AnyUpdate, RequestTokens, RequestUpdate
 from cadence.core.draft_stats import NO_DRAFTS, DraftStats, Run, first_runs, kept_places
+from cadence.core.encoder_input import EncoderInput
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.flat_logprobs import FlatLogprobs
 from cadence.core.outputs import CompletionOutput, PositionLogprobs, RequestMetrics
@@ -20,6 +21,12 @@ from cadence.text.null_tokenizer import AnyTokenizer
 from cadence.text.stop import stop_state
 
 
+def _encoder_ids(request: EngineRequest) -> list[int] | None:
+    """What an encoder reads of it, where that is text."""
+    content = request.attached(EncoderInput)
+    return None if content is None or not len(content.token_ids_np) else content.token_ids_np.tolist()
+
+
 class RequestText:
     """Everything the front keeps of one running request (one of n completions)."""
 
@@ -29,6 +36,7 @@ class RequestText:
         self.index = index
         self.prompt = prompt
         self.prompt_token_ids = request.prompt_token_ids
+        self.encoder_token_ids = _encoder_ids(request)
         self.token_ids: list[int] = []
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None  # a token, a stop string, or the sentence of a failure

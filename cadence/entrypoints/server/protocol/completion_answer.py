@@ -62,7 +62,8 @@ class TokenCounter:
 
     def add(self, prompt: int, output: RequestOutput) -> None:
         if output.finished or prompt not in self._prompts:  # what was cached is known for good at the end
-            self._prompts[prompt] = (len(output.prompt_token_ids or ()), output.num_cached_tokens or 0)
+            given = len(output.prompt_token_ids or ()) + len(output.encoder_prompt_token_ids or ())
+            self._prompts[prompt] = (given, output.num_cached_tokens or 0)
         if not self._silent:
             for completion in output.outputs:
                 self._completion += len(completion.token_ids)

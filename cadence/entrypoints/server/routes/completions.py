@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cadence.config.engine_config import ModelConfig
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import RequestOutput
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
@@ -80,6 +81,7 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> Work:
 def checked_work(body: CompletionBody, request: Request, state: ServerState) -> Work:
     body.check()
     model = state.check_model(body.model)
+    _check_encoder(body, state)
     prompts = body.prompts()
     chosen = _chosen(body)
     beam = beam_params(body, chosen, DEFAULT_MAX_TOKENS) if body.use_beam_search else None
@@ -121,24 +123,44 @@ def _outputs(
 
 
 async def prompt_of(given: str | list[int], body: CompletionBody, state: ServerState, salt: str) -> TokensPrompt:
-    max_model_len = state.llm.config.model.max_model_len
+    model = state.llm.config.model
     if body.suffix and isinstance(given, str):
         given = fill_middle(given, body.suffix, state.llm.tokenizer.added_token_ids.values())
     if isinstance(given, list):
         ids = given[slice(*_kept(body, state))]
-        check_room(len(ids), body.max_tokens, max_model_len)
+        _check_fits(len(ids), body.max_tokens, model)
         return {"prompt_token_ids": ids, "cache_salt": salt}
     texts = state.llm.texts
     tokens = await texts.encode(given, Encoding(body.add_special_tokens is not False, _kept(body, state)))
-    check_room(len(tokens.ids), body.max_tokens, max_model_len)
+    _check_fits(len(tokens.ids), body.max_tokens, model)
     text = given if len(tokens.ids) == tokens.total else await texts.decode(tokens.ids)
     return {"prompt": text, "prompt_token_ids": tokens.ids, "cache_salt": salt}
 
 
 def _kept(body: CompletionBody, state: ServerState) -> Kept:
     max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-    truncation = Truncation(body.truncate_prompt_tokens, body.truncation_side)
-    return truncation.kept(state.llm.config.model.max_model_len, max_tokens)
+    truncation, model = Truncation(body.truncate_prompt_tokens, body.truncation_side), state.llm.config.model
+    if model.encoder.exists:  # it has a length of its own
+        return truncation.kept(model.encoder.max_len + 1, 1)
+    return truncation.kept(model.max_model_len, max_tokens)
+
+
+def _check_fits(num_prompt: int, max_tokens: int | None, model: ModelConfig) -> None:
+    """What an encoder reads takes no room of the output."""
+    begins = len(model.encoder.begins) if model.encoder.exists else num_prompt
+    check_room(begins, max_tokens, model.max_model_len)
+
+
+def _check_encoder(body: CompletionBody, state: ServerState) -> None:
+    """A prompt is what the encoder reads: it is no beginning of the output."""
+    encoder = state.llm.config.model.encoder
+    if not encoder.exists:
+        return
+    if encoder.reads_audio:
+        raise InvalidRequestError("this model hears: send a recording to /v1/audio/transcriptions", "model")
+    for name, given in (("echo", body.echo), ("suffix", body.suffix)):
+        if given:
+            raise InvalidRequestError(f"{name} cannot be used: this model's encoder reads the prompt", name)
 
 
 def _chosen(body: CompletionBody) -> EndpointFields:
