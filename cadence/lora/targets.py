@@ -10,6 +10,7 @@ from torch import nn
 
 from cadence.core.errors import ConfigError
 from cadence.models.decoder import PostNormLayer
+from cadence.models.encoder_decoder import CrossPostNormLayer
 from cadence.models.layers.embedding import Embedding, LMHead
 from cadence.models.layers.experts import ExpertLinear
 from cadence.models.layers.linear import Linear
@@ -27,10 +28,13 @@ class TargetKind(Enum):
     NORM = "norm"  # one with a bias
 
 
+_ENCODED = ("cross.kv",)  # of a layer: what the encoder's positions reach, in a pass of their own
+
+
 class Place(Enum):
     """Which tokens reach a module."""
 
-    TOKENS = "tokens"  # all of a forward
+    TOKENS = "tokens"  # all of a forward, or of a pass of the encoder
     WANTED = "wanted"  # after the keys of a block that narrows: those whose hidden states are returned
     LINES = "lines"  # those of logits
 
@@ -117,8 +121,10 @@ def _place(model: AnyModel, path: str, kind: TargetKind) -> Place:
     if kind is TargetKind.HEAD:
         return Place.LINES
     if not path.startswith("layers."):
-        return Place.TOKENS if path.startswith("embed") else Place.WANTED
+        return Place.TOKENS if path.startswith(("embed", "encoder")) else Place.WANTED
     _, index, inner = path.split(".", 2)
     layer = model.layers[int(index)]
-    before = ("attn.qkv",) if isinstance(layer, PostNormLayer) else ("attn.qkv", "attn_norm")
+    before = ("attn.qkv", *_ENCODED)
+    if not isinstance(layer, PostNormLayer | CrossPostNormLayer):
+        before = (*before, "attn_norm")
     return Place.WANTED if layer.attn.narrows and inner not in before else Place.TOKENS

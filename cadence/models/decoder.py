@@ -111,7 +111,7 @@ class DecoderLM(MappedModule):
         self.heads = nn.ModuleDict()  # each a `PoolHead`, beside that of hidden states as they are
         self.entry: StageEntry = FromTokens(parts.embed)
         self.vocab_size = parts.lm_head.vocab_size
-        self.own_layers = own_layers(parts.layers)
+        self.own_blocks = self.own_layers = own_layers(parts.layers)
         if self.own_layers and self.own_layers.stop == len(parts.layers):
             self.layers[-1].attn.narrows = True
 

@@ -87,7 +87,7 @@ class EncoderModel(MappedModule):
         self.heads = nn.ModuleDict(heads or {})
         self.entry: StageEntry = FromTokens(parts.embed)
         self.vocab_size = parts.vocab_size
-        self.own_layers = own_layers(parts.layers)
+        self.own_blocks = self.own_layers = own_layers(parts.layers)
         self._is_post_norm = all(isinstance(layer, PostNormLayer) for layer in parts.layers)  # and all are here
 
     def kv_layers(self) -> list[LayerKV]:

@@ -1,4 +1,4 @@
-"""A model of which this device has one stage: what others have is taken out of it."""
+"""A model of which this device has one stage: what others have is taken out. An encoder beside a decoder stays."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from cadence.models.decoder import DecoderLM, PreNormLayer
+from cadence.models.decoder import PreNormLayer
+from cadence.models.encoder import EncoderModel
+from cadence.models.encoder_decoder import CrossPreNormLayer, EncoderDecoderLM, NoLogitsBias
 from cadence.models.interface.stage import Absent, Stage, even_partition
 from cadence.models.layers.embedding import LMHead
 from cadence.models.layers.linear import Linear, NoLinear
@@ -25,7 +27,7 @@ def as_stage(model: _Model, stage: Stage, dtype: torch.dtype) -> _Model:
     embedding's own keeps that. dtype: of activations"""
     if stage.is_all:
         return model
-    own, tied = model.own_layers, _head_is_embedding(model)
+    own, tied = model.own_blocks, _head_is_embedding(model)
     size = model.layers[own.start].attn.out.weight.rows
     if not stage.is_first:
         model.entry = FromStage(stage.links, size, dtype, own.start)
@@ -39,14 +41,17 @@ def as_stage(model: _Model, stage: Stage, dtype: torch.dtype) -> _Model:
 
 
 def _head_is_embedding(model: AnyModel) -> bool:
-    if not isinstance(model, DecoderLM) or not isinstance(model.lm_head, LMHead):
+    if isinstance(model, EncoderModel) or not isinstance(model.lm_head, LMHead):
         return False
     return model.lm_head.weight is model.embed.tokens.weight
 
 
 def _take_out_heads(model: AnyModel) -> None:
-    model.heads = nn.ModuleDict()
-    if isinstance(model, DecoderLM):
+    if isinstance(model, EncoderDecoderLM):
+        model.logits_bias = NoLogitsBias()
+    else:
+        model.heads = nn.ModuleDict()
+    if not isinstance(model, EncoderModel):
         model.lm_head = Absent()
     for name in [name for name, part in model.named_children() if isinstance(part, Linear)]:
         setattr(model, name, NoLinear())  # after the last norm
@@ -55,7 +60,7 @@ def _take_out_heads(model: AnyModel) -> None:
 def balanced_partition(model: AnyModel, num_stages: int) -> tuple[int, ...]:
     """Of a model with shapes alone -> layers of each stage, such that all take about as long. Time goes with the size
     of matrices; a layer has attention beside them, and prompts need the head for one of their tokens only."""
-    head = _num_entries(model.lm_head) if isinstance(model, DecoderLM) else 0
+    head = 0 if isinstance(model, EncoderModel) else _num_entries(model.lm_head)
     layer = _num_entries(model.layers[0])
     return even_partition(len(model.layers), num_stages, _HEAD_SHARE * head / layer)
 
@@ -68,5 +73,5 @@ def _num_entries(part: nn.Module) -> int:
 
 def _end_plain(layer: nn.Module) -> None:
     """No norm comes next that would add terms up."""
-    if isinstance(layer, PreNormLayer):
+    if isinstance(layer, PreNormLayer | CrossPreNormLayer):
         layer.leaves_terms = False

@@ -306,6 +306,24 @@ def test_bits_of_queries_that_see_both_ways_do_not_depend_on_the_batch(
                 assert torch.equal(alone, together[end - last : end])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "cache_dtype"), [*[(torch.float32, cache) for cache in CACHES], (torch.bfloat16, torch.bfloat16)]
+)
+def test_queries_may_outnumber_the_keys_that_all_of_them_see(dtype: torch.dtype, cache_dtype: torch.dtype) -> None:
+    """Keys of another text than the queries': each query gets what it gets alone, bit for bit."""
+    sequences = ((200, 1), (-1, 2), (-130, 150), (100, 60))
+    for heads in ((2, 2), (3, 1)):
+        case = AttentionCase(sequences, *heads, 32, dtype=dtype, cache_dtype=cache_dtype, sees=Sees.BOTH_WAYS)
+        checks.check_attention(OPS, case, "cpu")
+        inputs = make_inputs(case)
+        together = OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
+        for index in range(len(sequences)):
+            end = int(inputs.batch.query_start[index + 1])
+            part = only(inputs, index, sequences[index][1] - 1)
+            alone = OPS.paged_attention(part.q, part.kv, part.batch, 0, case.shape)
+            assert torch.equal(alone, together[end - 1 : end])
+
+
 @pytest.mark.parametrize(("dtype", "cache_dtype"), list(itertools.product(FLOATS, CACHES)))
 def test_stored_rows_equal_the_reference_bit_for_bit(dtype: torch.dtype, cache_dtype: torch.dtype) -> None:
     for head_dim in (4, 20, 64, 80):

@@ -55,6 +55,8 @@ SMALL = {
     "both ways": AttentionCase(((30, 1), (0, 50), (20, 3)), 2, 1, 16, sees=Sees.BOTH_WAYS),
     "both ways, window, bias": AttentionCase(((0, 90),), 2, 1, 16, window=40, sees=Sees.BOTH_WAYS, reach=9),
     "both ways, split": AttentionCase(((560, 5), (0, 3)), 3, 1, 16, sees=Sees.BOTH_WAYS, reach=300),
+    "more queries than keys": AttentionCase(((40, 1), (-30, 50), (-2, 3)), 2, 1, 16, sees=Sees.BOTH_WAYS),
+    "more queries than keys, split": AttentionCase(((300, 1), (-4, 9), (-1, 3)), 2, 1, 16, sees=Sees.BOTH_WAYS),
     "both ways, split, window": AttentionCase(((300, 9), (70, 3)), 2, 1, 16, window=5, sees=Sees.BOTH_WAYS),
     "bias": AttentionCase(((290, 1), (0, 40)), 3, 1, 16, reach=30),
 }

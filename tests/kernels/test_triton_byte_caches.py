@@ -104,6 +104,7 @@ SMALL = {
     "odd head, two groups": AttentionCase(((30, 1), (0, 40)), 4, 1, 80, 4, dtype=torch.float16, num_groups=2),
     "both ways": AttentionCase(((130, 1), (0, 40)), 3, 1, 16, sees=Sees.BOTH_WAYS, reach=9),
     "both ways, few queries": AttentionCase(((160, 7), (0, 3)), 2, 1, 16, sees=Sees.BOTH_WAYS),
+    "more queries than keys": AttentionCase(((40, 1), (-30, 50), (-2, 3)), 2, 1, 16, sees=Sees.BOTH_WAYS),
     "both ways, window": AttentionCase(((130, 1), (0, 90)), 2, 1, 16, window=20, sees=Sees.BOTH_WAYS),
 }
 
