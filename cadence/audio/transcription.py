@@ -184,9 +184,11 @@ class Transcription:
 
     def _segment(self, timed: TimedTokens, quality: Quality) -> SpeechSegment:
         offset = self._window.first / self._rate
+        start = min(self._kept.original(offset + timed.start), self.seconds)
+        end = min(self._kept.original(offset + timed.end, is_end=True), self.seconds)
         return SpeechSegment(
-            start=self._kept.original(offset + timed.start),
-            end=min(self._kept.original(offset + timed.end, is_end=True), self.seconds),
+            start=start,
+            end=max(start, end),
             text=self._decoded(timed.tokens),
             tokens=timed.tokens,
             window_start=self._kept.original(offset),

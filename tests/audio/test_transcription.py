@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cadence.audio.asks import AskKind, SpeechAnswer, SpeechAsk, SpeechOptions
 from cadence.audio.errors import AudioError
+from cadence.audio.feature_config import FeatureConfig
 from cadence.audio.features import features_digest, log_mel
 from cadence.audio.segments import SpeechSegment
 from cadence.audio.transcription import Transcription
@@ -150,6 +155,33 @@ def test_a_window_without_progress_is_left() -> None:
     run, asks = drive(70.0, lambda _: said([at(0), at(0), 1]), language="en")
     assert len(asks) == 3
     assert run.seconds_done == 70.0
+
+
+SMALL = replace(MODEL, features=FeatureConfig(num_mels=2, sampling_rate=1000, n_fft=40, hop_length=20))
+
+
+@given(
+    seconds=st.floats(0.2, 100),
+    said_tokens=st.lists(st.lists(st.integers(0, 109 + 1500), max_size=9), min_size=1, max_size=5),
+    logprob=st.sampled_from([-0.1, -2.0]),
+    options=st.fixed_dictionaries({"timestamps": st.booleans(), "drop_silence": st.booleans()}),
+)
+def test_any_tokens_lead_to_the_end_with_times_in_the_recording(
+    seconds: float, said_tokens: list[list[int]], logprob: float, options: dict[str, bool]
+) -> None:
+    random = np.random.default_rng(0)
+    samples_np = random.uniform(-0.2, 0.2, int(seconds * 1000)).astype(np.float32)
+    samples_np[4000:9000] = 0.0
+    run, tokens = Transcription(samples_np, SMALL, SpeechOptions(language="de", **options)), cycle(said_tokens)
+    most = 6 * 2 * len(samples_np) / 20 + 12  # tries of a window, asks of a try, steps of time
+    while (ask := run.next()) is not None:
+        before = run.seconds_done
+        run.answer(said(next(tokens), logprob, no_speech=0.5))
+        assert run.seconds_done >= before
+        assert len(ask.prompt_token_ids) + (ask.sampling.max_tokens or 0) <= MODEL.max_length
+        most -= 1
+        assert most > 0
+    assert all(0 <= each.start <= each.end <= run.seconds for each in run.segments)
 
 
 def test_what_cannot_be_is_refused_before_the_first_ask() -> None:
