@@ -7,7 +7,7 @@ from typing import Any
 
 from cadence.audio.segments import SpeechSegment
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.speech.events import PartialText, SpokenSegment, SpokenText, Transcript, TranscriptEvent
+from cadence.entrypoints.speech.events import Heard, PartialText, SpokenSegment, SpokenText, Transcript, TranscriptEvent
 from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptWish
 
 WORDS = ((0.0, 1.5, " It was the best"), (1.5, 61.25, " of times."))
@@ -30,10 +30,12 @@ class TellsTimes:
         seconds = len(samples_np) / 16_000
         self.asked.append((seconds, wish, request))
         segments = []
+        yield Heard(0.0, seconds)
         for number, (start, end, text) in enumerate(WORDS):
             if wish.partial_text:
                 yield PartialText(text[:4])
             yield SpokenText(text.lstrip() if number == 0 else text)
             segments.append(SpeechSegment(start=start, end=end, text=text, tokens=(number,)))
             yield SpokenSegment(number, segments[-1])
+        yield Heard(seconds, seconds)
         yield Transcript(text=TEXT, language="en", task=wish.task, duration=seconds, segments=segments)
