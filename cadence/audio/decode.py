@@ -48,23 +48,6 @@ def read_audio(path: Path, limits: AudioLimits = DEFAULT_LIMITS, rate: int = RAT
     return decode_audio(data, limits, rate)
 
 
-def samples_of_array(array: object, rate: int, limits: AudioLimits = DEFAULT_LIMITS, target: int = RATE) -> FloatArray:
-    """What users of Python have: samples [n] or [channels, n] or [n, channels], at `rate` a second."""
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not math.isfinite(rate):
-        raise AudioError(f"The sample rate must be a number; it is {rate!r}.", "audio")
-    try:
-        samples_np = np.asarray(array, np.float32)
-    except (TypeError, ValueError):
-        raise AudioError("The samples must be numbers.", "audio") from None
-    if samples_np.ndim == 2:
-        samples_np = samples_np.mean(axis=int(np.argmin(samples_np.shape)))
-    if samples_np.ndim != 1:
-        raise AudioError(f"The samples must be an array of one or two axes; it has {samples_np.ndim}.", "audio")
-    limits.check_stream(int(rate), 1)
-    limits.check_seconds(len(samples_np) / rate)
-    return _checked(resample(samples_np, int(rate), target), limits, target)
-
-
 def container_of(head: bytes) -> str:
     """What the library calls the format of a file that begins so."""
     if is_wav(head):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cadence.audio.decode import decode_audio, read_audio, samples_of_array
+from cadence.audio.decode import decode_audio, read_audio
 from cadence.audio.errors import AudioError
 from cadence.audio.limits import AudioLimits
 from cadence.audio.resample import resample
@@ -135,17 +135,3 @@ def test_files_on_disk(tmp_path: Path) -> None:
         read_audio(tmp_path / "b.wav")
     with pytest.raises(AudioError, match="at most 100 bytes"):
         read_audio(path, AudioLimits(num_bytes=100))
-
-
-def test_arrays_of_any_rate() -> None:
-    np.testing.assert_array_equal(samples_of_array(GOOD.tolist(), 16_000), GOOD)
-    assert len(samples_of_array(np.stack([tone(1.0, 48_000)] * 2), 48_000)) == 16_000
-    for array, rate, word in (
-        ("no", 16_000, "numbers"),
-        ([[["1"]]], 16_000, "axes"),
-        (GOOD, 0, "sample rate"),
-        (GOOD, float("nan"), "sample rate"),
-        ([], 16_000, "at least"),
-    ):
-        with pytest.raises(AudioError, match=word):
-            samples_of_array(array, rate)

@@ -14,36 +14,11 @@ from transformers.models.whisper.generation_whisper import _dynamic_time_warping
 from transformers.models.whisper.tokenization_whisper import _combine_tokens_into_words
 
 from cadence.audio.alignment import median_filter, token_times, warp
-from cadence.audio.words import Word, group_words, word_times
+from cadence.audio.words import WordTokens, group_words, word_times
 
-PIECES = [
-    *[
-        " a",
-        " the",
-        "the",
-        "ing",
-        " “",
-        "”",
-        ' "',
-        '"',
-        ".",
-        ",",
-        " -",
-        "-",
-        "!",
-        " (",
-        ")",
-        " ¿",
-        "?",
-        "'s",
-        " l'",
-        "eau",
-    ],
-    " 漢",
-    "字",
-    "é",
-]
-BYTES = [piece.encode() for piece in PIECES] + [b"\xe6", b"\xbc", b"\xa2", b" \xf0", b"\xff"]
+WORDS = [" a", " the", "the", "ing", "'s", " l'", "eau", " 漢", "字", "é"]
+MARKS = [" “", "”", ' "', '"', ".", ",", " -", "-", "!", " (", ")", " ¿", "?"]
+BYTES = [piece.encode() for piece in (*WORDS, *MARKS)] + [b"\xe6", b"\xbc", b"\xa2", b" \xf0", b"\xff"]
 
 
 def decode(tokens: Sequence[int]) -> str:
@@ -89,11 +64,11 @@ def test_words_of_transformers(tokens: list[int], language: tuple[str, str]) -> 
     code, name = language
     tokenizer = SimpleNamespace(decode=lambda ids, **_: decode(ids), eos_token_id=1000, language=None)
     words, _, places = _combine_tokens_into_words(tokenizer, tokens, name)
-    assert group_words(tokens, code, decode) == [Word(*each) for each in zip(words, places, strict=True)]
+    assert group_words(tokens, code, decode) == [WordTokens(*each) for each in zip(words, places, strict=True)]
 
 
 def test_words_end_where_the_next_begins() -> None:
-    words = [Word(" a", [0]), Word(" bc", [1, 2]), Word(" d", [3])]
+    words = [WordTokens(" a", [0]), WordTokens(" bc", [1, 2]), WordTokens(" d", [3])]
     found = word_times(words, [0.0, 0.5, 0.7, 1.5], end=1.2)
     assert [(each.word, each.start, each.end) for each in found] == [
         (" a", 0.0, 0.5),

@@ -147,6 +147,9 @@ def test_audio_is_heard_at_the_models_rate(tokenizer: Tokenizer) -> None:
         content = request.attached(EncoderInput)
         assert content is not None and (content.length, request.prompt_token_ids) == (1500, [3, 4])
         np.testing.assert_array_equal(content.features_np, log_mel(samples_np, WHISPER_FEATURES))
+    # The text before, for context, comes before the transcript's beginning.
+    context = processed(inputs, {"encoder_prompt": content, "decoder_prompt": [7, 8, 3, 4]})
+    assert context.prompt_token_ids == [7, 8, 3, 4]
     slow = processed(inputs, {"prompt": "", "multi_modal_data": {"audio": (samples_np[::2], 8_000)}})
     assert slow.prompt_token_ids == [3] and slow.source_len == 1500
 

@@ -112,7 +112,9 @@ class EncoderPrompts:
             raise InvalidRequestError(message, "decoder_prompt")
         if not token_ids:
             return list(begins)
-        return token_ids if token_ids[0] in begins[:1] or not begins else [begins[0], *token_ids]
+        # A transcript's beginning may come after the text before it, for context.
+        head = token_ids if self._config.reads_audio else token_ids[:1]
+        return token_ids if not begins or begins[0] in head else [begins[0], *token_ids]
 
 
 def prompts_of(config: EncoderConfig, vocab_size: int, tokenizer: AnyTokenizer) -> NoEncoderPrompts | EncoderPrompts:
