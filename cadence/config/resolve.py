@@ -308,9 +308,6 @@ def _with_encoder(scheduler: SchedulerConfig, args: EngineArgs, encoder: Encoder
         if budget is not None:
             logger.warning("the model has no encoder: max_num_encoder_tokens has no effect")
         return scheduler
-    if args.pipeline_parallel_size > 1:
-        stages = f"pipeline_parallel_size={args.pipeline_parallel_size}"
-        raise ConfigError(f"{stages}: a model with an encoder is not cut into stages", "pipeline_parallel_size")
     if budget is None:
         budget = max(scheduler.max_num_batched_tokens, encoder.max_len)
     return dataclasses.replace(scheduler, max_encoder_len=encoder.max_len, max_num_encoder_tokens=budget)

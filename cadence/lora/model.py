@@ -14,8 +14,7 @@ from cadence.lora.adapter import AdapterFile
 from cadence.lora.fit import Fitting, NumberedPart, PreparedAdapter
 from cadence.lora.layers import Adaptation, AdaptedNorm, AdaptedWeight
 from cadence.lora.limits import LoraLimits
-from cadence.lora.targets import Target, TargetKind, find_targets
-from cadence.models.decoder import DecoderLM
+from cadence.lora.targets import AdaptableLM, Target, TargetKind, find_targets
 from cadence.models.layers.norm import LayerNorm
 from cadence.models.layers.weight import Weight
 
@@ -30,7 +29,7 @@ class LoraModel:
 
     def __init__(
         self,
-        model: DecoderLM,
+        model: AdaptableLM,
         limits: LoraLimits,
         device: Device,
         ops: LoraOps,
@@ -134,7 +133,7 @@ def _number(targets: list[Target]) -> dict[str, int]:
     return numbers
 
 
-def _wrap(model: DecoderLM, target: Target, adaptation: Adaptation, weights: dict[str, Weight]) -> None:
+def _wrap(model: AdaptableLM, target: Target, adaptation: Adaptation, weights: dict[str, Weight]) -> None:
     if target.kind is not TargetKind.NORM:
         target.holder.use(weights[target.path].wrapped(lambda base: AdaptedWeight(base, adaptation)))
         return

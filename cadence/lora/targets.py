@@ -10,6 +10,7 @@ from torch import nn
 
 from cadence.core.errors import ConfigError
 from cadence.models.decoder import DecoderLM, PostNormLayer
+from cadence.models.encoder_decoder import CrossPostNormLayer, EncoderDecoderLM
 from cadence.models.layers.embedding import Embedding, LMHead
 from cadence.models.layers.experts import ExpertLinear
 from cadence.models.layers.linear import Linear
@@ -17,6 +18,8 @@ from cadence.models.layers.norm import LayerNorm
 from cadence.models.layers.stacked_head import HeadMap
 from cadence.models.layers.weight import WeightHolder
 from cadence.models.weight_map import Rule
+
+AdaptableLM = DecoderLM | EncoderDecoderLM
 
 
 class TargetKind(Enum):
@@ -26,10 +29,13 @@ class TargetKind(Enum):
     NORM = "norm"  # one with a bias
 
 
+_ENCODED = ("cross.kv",)  # of a layer: what the encoder's positions reach, in a pass of their own
+
+
 class Place(Enum):
     """Which tokens reach a module."""
 
-    TOKENS = "tokens"  # all of a forward
+    TOKENS = "tokens"  # all of a forward, or of a pass of the encoder
     WANTED = "wanted"  # after the keys of a block that narrows: those whose hidden states are returned
     LINES = "lines"  # those of logits
 
@@ -70,11 +76,11 @@ class Target:
         return self.module
 
 
-def find_targets(model: DecoderLM) -> list[Target]:
+def find_targets(model: AdaptableLM) -> list[Target]:
     return [target for path, module in model.named_modules() for target in _target(model, path, module)]
 
 
-def _target(model: DecoderLM, path: str, module: nn.Module) -> Iterator[Target]:
+def _target(model: AdaptableLM, path: str, module: nn.Module) -> Iterator[Target]:
     if isinstance(module, ExpertLinear | HeadMap):
         return
     if isinstance(module, WeightHolder):
@@ -112,12 +118,14 @@ def _bare(names: list[str], ending: str) -> tuple[str, ...]:
     return tuple(name.removesuffix(ending) for name in names)
 
 
-def _place(model: DecoderLM, path: str, kind: TargetKind) -> Place:
+def _place(model: AdaptableLM, path: str, kind: TargetKind) -> Place:
     if kind is TargetKind.HEAD:
         return Place.LINES
     if not path.startswith("layers."):
-        return Place.TOKENS if path.startswith("embed") else Place.WANTED
+        return Place.TOKENS if path.startswith(("embed", "encoder")) else Place.WANTED
     _, index, inner = path.split(".", 2)
     layer = model.layers[int(index)]
-    before = ("attn.qkv",) if isinstance(layer, PostNormLayer) else ("attn.qkv", "attn_norm")
+    before = ("attn.qkv", *_ENCODED)
+    if not isinstance(layer, PostNormLayer | CrossPostNormLayer):
+        before = (*before, "attn_norm")
     return Place.WANTED if layer.attn.narrows and inner not in before else Place.TOKENS

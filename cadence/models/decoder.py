@@ -109,7 +109,7 @@ class DecoderLM(MappedModule):
         self.entry: StageEntry = FromTokens(parts.embed)
         self.vocab_size = parts.lm_head.vocab_size
         own = [index for index, layer in enumerate(parts.layers) if not isinstance(layer, Absent)]
-        self.own_layers = range(own[0], own[-1] + 1) if own else range(0)
+        self.own_blocks = self.own_layers = range(own[0], own[-1] + 1) if own else range(0)
         if own and own[-1] == len(parts.layers) - 1:
             self.layers[-1].attn.narrows = True
 

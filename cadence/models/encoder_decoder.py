@@ -139,6 +139,7 @@ class EncoderDecoderParts:
     lm_head: LMHead
     logits_bias: LogitsBias | NoLogitsBias
     dtype: torch.dtype  # of activations
+    mels: int = 0  # of the features that the encoder reads; 0 = it reads texts
 
 
 class EncoderDecoderLM(MappedModule):
@@ -160,7 +161,7 @@ class EncoderDecoderLM(MappedModule):
         self.lm_head = parts.lm_head
         self.logits_bias = parts.logits_bias
         self.entry: StageEntry = FromTokens(parts.embed)
-        self.dtype = parts.dtype
+        self.dtype, self.mels = parts.dtype, parts.mels
         self.vocab_size = parts.lm_head.vocab_size
         own = [index for index, layer in enumerate(parts.layers) if not isinstance(layer, Absent)]
         self.own_blocks = range(own[0], own[-1] + 1)  # layers of the decoder

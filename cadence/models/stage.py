@@ -1,4 +1,4 @@
-"""A decoder of which this device has one stage: what others have is taken out of it."""
+"""A decoder of which this device has one stage: what others have is taken out of it. An encoder beside it stays."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import torch
 from torch import nn
 
 from cadence.models.decoder import DecoderLM, PreNormLayer
+from cadence.models.encoder_decoder import CrossPreNormLayer, EncoderDecoderLM, NoLogitsBias
 from cadence.models.interface.stage import Absent, Stage, even_partition
 from cadence.models.layers.embedding import LMHead
 from cadence.models.layers.linear import Linear, NoLinear
 from cadence.models.layers.weight import WeightHolder
 from cadence.models.stage_ends import FromStage, ToStage
 
+StagedLM = DecoderLM | EncoderDecoderLM
+
 _HEAD_SHARE = 0.75  # measured: SmolLM2 in 4 bits, 32 requests, is fastest with 18 and 12 layers
 
 
-def as_stage(model: DecoderLM, stage: Stage, dtype: torch.dtype) -> DecoderLM:
+def as_stage(model: StagedLM, stage: Stage, dtype: torch.dtype) -> StagedLM:
     """Of a model whose layers are those of the stage -> itself, without the ends that others have. A head that is the
     embedding's own keeps that. dtype: of activations"""
     if stage.is_all:
         return model
     own, tied = (
-        model.own_layers,
+        model.own_blocks,
         isinstance(model.lm_head, LMHead) and model.lm_head.weight is model.embed.tokens.weight,
     )
     size = model.layers[own.start].attn.out.weight.rows
@@ -30,7 +33,7 @@ def as_stage(model: DecoderLM, stage: Stage, dtype: torch.dtype) -> DecoderLM:
     if not stage.is_last:
         model.norm = ToStage(stage.links, own.stop)
         _end_plain(model.layers[own.stop - 1])
-        model.lm_head, model.heads = Absent(), nn.ModuleDict()
+        _without_logits(model)
         for name in [name for name, part in model.named_children() if isinstance(part, Linear)]:
             setattr(model, name, NoLinear())  # after the last norm
     if not stage.is_first and not (stage.is_last and (tied or stage.keeps_embedding)):
@@ -38,7 +41,15 @@ def as_stage(model: DecoderLM, stage: Stage, dtype: torch.dtype) -> DecoderLM:
     return model
 
 
-def balanced_partition(model: DecoderLM, num_stages: int) -> tuple[int, ...]:
+def _without_logits(model: StagedLM) -> None:
+    model.lm_head = Absent()
+    if isinstance(model, EncoderDecoderLM):
+        model.logits_bias = NoLogitsBias()
+    else:
+        model.heads = nn.ModuleDict()
+
+
+def balanced_partition(model: StagedLM, num_stages: int) -> tuple[int, ...]:
     """Of a model with shapes alone -> layers of each stage, such that all take about as long. Time goes with the size
     of matrices; a layer has attention beside them, and prompts need the head for one of their tokens only."""
     head, layer = _num_entries(model.lm_head), _num_entries(model.layers[0])
@@ -53,5 +64,5 @@ def _num_entries(part: nn.Module) -> int:
 
 def _end_plain(layer: nn.Module) -> None:
     """No norm comes next that would add terms up."""
-    if isinstance(layer, PreNormLayer):
+    if isinstance(layer, PreNormLayer | CrossPreNormLayer):
         layer.leaves_terms = False

@@ -66,6 +66,10 @@ class DeviceFeature:
     def apply(self, payload: Any) -> None:
         """Of a plan: after rows have ended, before others begin."""
 
+    def largest(self) -> Any:
+        """-> the payload of a plan that takes most memory and names no row, to be tried beforehand; None = none does"""
+        return None
+
     def mark(self, layout: BatchLayout, payload: Any) -> BatchLayout:
         """The layout of a plan's first forward, with what the plan says of it."""
         return layout

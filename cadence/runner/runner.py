@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cadence.core.contract.step import NO_PLAN, Mail, StepPlan, StepResult
+from cadence.core.contract.step import NO_PLAN, Mail, StepPayloads, StepPlan, StepResult
 from cadence.core.contract.table import RequestTable
 from cadence.models.interface.model import LayerCache
 from cadence.runner.feature import DeviceFeature
@@ -64,6 +64,11 @@ class Runner:
         """The next part of what was queued; waits for that part only."""
         step_id, part = self._queued.popleft()
         return part.result(step_id)
+
+    def largest_payloads(self) -> StepPayloads:
+        """Of all features, to be tried beforehand."""
+        found = {name: feature.largest() for name, feature in self._parts.features.items()}
+        return StepPayloads({name: payload for name, payload in found.items() if payload is not None})
 
     @property
     def num_queued(self) -> int:

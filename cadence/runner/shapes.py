@@ -146,6 +146,17 @@ class ExactShapes:
         return WantedShapes()
 
 
+@dataclass(frozen=True, slots=True)
+class HookedInputs:
+    """Features by whose input hooks forwards get more than tokens."""
+
+    some: tuple[str, ...] = ()  # of those with rows that use it; they come before ...
+    always: tuple[str, ...] = ()  # ... those of every forward
+
+
+NO_HOOKS = HookedInputs()
+
+
 class PaddedShapes:
     """Few shapes, each recorded when it is first met if it was not before, unless a somewhat larger one was; whole
     bursts, which take a tenth of a second, when they have been met for a while. Prompts are recorded up to their hidden
@@ -161,7 +172,7 @@ class PaddedShapes:
         most_forwards: int,
         width: int = 1,
         by_model: bool = False,
-        inputs: Sequence[str] = (),
+        inputs: HookedInputs = NO_HOOKS,
     ) -> None:
         """known: what is recorded already; width: most lines of a row; by_model: drafts are made by one; inputs:
         features with input hooks"""
@@ -222,17 +233,20 @@ class PaddedShapes:
         ladder = [size for size in self._sizes if is_rung(size) or size == self._sizes[-1]]
         between = [size for size in self._sizes if size not in ladder]
         short = [size for size in self._sizes if size <= _MOST_BURST_ROWS and self.most_forwards > 1]
-        bursts = [decode_shape(size, self.most_forwards, True) for size in short]
+        bursts = [replace(decode_shape(size, self.most_forwards, True), inputs=self._inputs.always) for size in short]
         first, later = self._single_forwards(ladder), self._single_forwards(between)
         if self._width > 1:
             first += self._single_forwards(ladder, self._width)
             later += [shape for width in padded_widths(self._width) for shape in self._single_forwards(ladder, width)]
-        later = [replace(shape, inputs=(name,)) for name in self._inputs for shape in first] + later
+        later = [
+            replace(shape, inputs=(name, *self._inputs.always)) for name in self._inputs.some for shape in first
+        ] + later
         return WantedShapes(first + bursts, later)
 
     def _single_forwards(self, sizes: list[int], width: int = 1) -> list[StepShape]:
         depth = width - 1 if self._by_model else 0
-        return [decode_shape(size, 1, draws, width, depth) for size in sizes for draws in (True, False)]
+        shapes = [decode_shape(size, 1, draws, width, depth) for size in sizes for draws in (True, False)]
+        return [replace(shape, inputs=self._inputs.always) for shape in shapes]
 
 
 def padded_widths(most: int) -> list[int]:

@@ -70,8 +70,6 @@ def test_a_step_has_room_for_one_input_at_least_and_for_as_many_positions_as_tok
 
 
 def test_what_an_encoder_cannot_have_is_refused_and_what_none_needs_is_named(caplog: Any) -> None:
-    with pytest.raises(ConfigError, match="not cut into stages"):
-        scheduled(EncoderConfig(max_len=32), pipeline_parallel_size=2)
     with pytest.raises(ConfigError, match="max_num_encoder_tokens"):
         EngineArgs(model="tiny", max_num_encoder_tokens=0)
     scheduled(NO_ENCODER, max_num_encoder_tokens=5)

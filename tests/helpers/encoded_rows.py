@@ -16,6 +16,7 @@ from cadence.kernels.interface.ops import Ops
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.models.encoder_decoder import EncoderDecoderLM
 from cadence.models.interface.encoder_lengths import EncoderLengths
+from cadence.models.interface.lora_batch import NO_LORA, LoraBatch
 from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens
 from cadence.runner.caches.storage import allocate_kv_cache
@@ -54,9 +55,9 @@ class EncodedRows:
         max_len: int = 128,
         ops: Ops | None = None,
         kv_dtype: str = "float32",
-        together: bool = True,
+        slots: Sequence[int] = (),
     ) -> None:
-        """together: contents are encoded in one batch"""
+        """slots: of the adapters of rows; () = they have none"""
         self.model = model
         self._device, self._ops = CpuDevice(), ops or ReferenceOps()
         self._lengths = torch.tensor([length_of(content) for content in contents], dtype=torch.int32)
@@ -64,12 +65,16 @@ class EncodedRows:
         self._tables = self._new_tables(layout, len(contents), -(-max_len // BLOCK))
         self.caches = allocate_kv_cache(layout, sum(table.numel() for table in self._tables) + 1, self._device)
         rows = EncoderRows(self._device, len(contents), self._ops, ExactShapes(len(contents), 64, False))
-        self.encoder = DeviceEncoder(self._device, self._ops, model, rows, BLOCK)
+        self.encoder = DeviceEncoder(self._device, self._ops, model, rows, layout, max_len)
         self.encoder.use_caches(self.caches)
-        works = [work_of(content, self._blocks_of(layout, row)) for row, content in enumerate(contents)]
+        self._slots = torch.tensor(slots or [NO_SLOT] * len(contents), dtype=torch.int32)
         with torch.inference_mode():
-            for batch in [works] if together else [[work] for work in works]:
-                self.encoder.apply(batch)
+            self.encoder.apply(
+                [
+                    work_of(content, self._blocks_of(layout, row), int(self._slots[row]))
+                    for row, content in enumerate(contents)
+                ]
+            )
         self._computed = [0] * len(contents)
 
     def _new_tables(self, layout: KVLayout, rows: int, blocks: int) -> tuple[torch.Tensor, ...]:
@@ -103,12 +108,20 @@ class EncodedRows:
             caches=self.caches,
             wanted=last if last_only else EVERY_TOKEN,
             encoder=EncoderLengths(lengths, lengths),
+            lora=self._lora(order, counts, last_only),
         )
         ids = torch.tensor([token for row in order for token in tokens[row]], dtype=torch.int32)
         logits = self.model.logits(self.model(ModelInputs(ids, at), ctx), ctx)
         parts = torch.log_softmax(logits.float(), dim=-1).split([1] * len(order) if last_only else counts)
         found = dict(zip(order, parts, strict=True))
         return [found.get(row, logits[:0]) for row in range(len(tokens))]
+
+    def _lora(self, order: list[int], counts: list[int], last_only: bool) -> LoraBatch:
+        rows = self._slots[order]
+        if not (rows >= 0).any():
+            return NO_LORA
+        tokens = rows.repeat_interleave(torch.tensor(counts))
+        return LoraBatch(tokens, *[rows if last_only else tokens] * 2)
 
     def _batch(self, order: list[int], counts: list[int], at: torch.Tensor) -> AttentionBatch:
         rows = torch.tensor(order, dtype=torch.int32)

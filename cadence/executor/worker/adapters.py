@@ -10,8 +10,7 @@ from cadence.device.base import Device
 from cadence.lora.limits import LoraLimits
 from cadence.lora.model import LoraModel
 from cadence.lora.store import AdapterStore
-from cadence.lora.targets import find_targets
-from cadence.models.decoder import DecoderLM
+from cadence.lora.targets import AdaptableLM, find_targets
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import CausalLM
 
@@ -33,13 +32,13 @@ class WorkerAdapters:
 
 
 def open_adapters(
-    model: CausalLM, config: LoraConfig, device: Device, build: BuildContext, whole: DecoderLM
+    model: CausalLM, config: LoraConfig, device: Device, build: BuildContext, whole: AdaptableLM
 ) -> WorkerAdapters:
     """Around a model whose weights are loaded. build: what it was built with. whole: the model with all its stages, in
     shapes alone"""
     if not config.enabled:
         return WorkerAdapters()
-    if not isinstance(model, DecoderLM):
+    if not isinstance(model, AdaptableLM):
         raise ConfigError(f"enable_lora: adapters do not know models like {type(model).__name__}", "enable_lora")
     limits = LoraLimits(config.max_loras, config.max_lora_rank)
     elsewhere = _names(whole) - _names(model)
@@ -49,6 +48,6 @@ def open_adapters(
     return WorkerAdapters(AdapterStore(lora, elsewhere), config.max_loras * lora.slot_bytes)
 
 
-def _names(model: DecoderLM) -> set[str]:
+def _names(model: AdaptableLM) -> set[str]:
     """Of all that adapters may change, as their files have them."""
     return {name for target in find_targets(model) for part in target.parts for name in part.names}

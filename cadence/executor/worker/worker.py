@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from cadence.core.adapter import AdapterOutcome
 from cadence.core.contract import control
 from cadence.core.contract.control import A, P, Verb
+from cadence.core.contract.step import StepPayloads
 from cadence.core.errors import ConfigError
 from cadence.core.sampling_params import SamplingParams
 from cadence.device.base import Device
@@ -24,6 +27,8 @@ from cadence.runner.profile import dummy_plan, largest_step
 from cadence.runner.runner import Runner
 from cadence.runner.warmup import WarmupPiece, warmup_pieces
 from cadence.speculate.choose import ProposerFactory, proposer_of
+
+_NO_PAYLOADS = StepPayloads()
 
 
 def _limits(config: WorkerConfig, num_stages: int, generates: bool) -> RunnerLimits:
@@ -105,12 +110,18 @@ class Worker:
         del self._runner, self._loop, self._device, self._lora  # with them the model, the KV cache, graphs and threads
         device.trim_memory()
 
-    def run_dummy(self, counts: list[int], sampling: SamplingParams, num_computed: int = 0) -> None:
+    def run_dummy(
+        self,
+        counts: list[int],
+        sampling: SamplingParams,
+        num_computed: int = 0,
+        payloads: StepPayloads = _NO_PAYLOADS,
+    ) -> None:
         limits = self._limits
         sizes = limits.max_model_len, len(self.layout.groups)
         width = limits.width if self._generates else 0
         plan = dummy_plan(limits.dummy_row, counts, *sizes, sampling, width, num_computed)
-        self._runner.step(plan)
+        self._runner.step(replace(plan, payloads=payloads))
         self.advance(plan.step_id, 0, 1)
         self._runner.result()
         self._runner.vacate(limits.dummy_row)
@@ -127,7 +138,8 @@ class Worker:
         before = self._device.peak_memory()
         limits = self._limits
         counts = largest_step(self._max_tokens, limits.max_model_len, limits.max_num_seqs, limits.width)
-        self.run_dummy(counts, SamplingParams(temperature=1.0, top_p=0.9))
+        sampling = SamplingParams(temperature=1.0, top_p=0.9)
+        self.run_dummy(counts, sampling, payloads=self._runner.largest_payloads())
         growth = self._device.peak_memory() - before
         share = int(self._device.caps.total_memory * self._cache.gpu_memory_utilization) - used
         left = share // self._device.num_sharers - growth
@@ -146,7 +158,9 @@ class Worker:
     def _warm_up(self, level: str) -> None:
         if level == "none":
             return
-        pieces = warmup_pieces(self.run_dummy, self._loop, self._limits)
+        pieces, largest = warmup_pieces(self.run_dummy, self._loop, self._limits), self._runner.largest_payloads()
+        if pieces and largest:
+            pieces.append(WarmupPiece(True, partial(self.run_dummy, [1], SamplingParams(), payloads=largest)))
         for piece in pieces:
             if piece.urgent or level == "full":
                 piece.run()

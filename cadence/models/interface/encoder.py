@@ -26,6 +26,7 @@ class EncoderDecoder(CausalLM, Protocol):
     """Layers of the decoder have two layers of the KV cache each: of their own tokens, and of the encoder's output."""
 
     dtype: torch.dtype  # of activations
+    mels: int  # of the features that its encoder reads; 0 = it reads texts
 
     def encoder_kv_layers(self) -> list[LayerKV]:
         """Keys of the encoder's own layers, which serve the pass that makes them."""

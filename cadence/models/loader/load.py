@@ -9,7 +9,7 @@ from dataclasses import replace
 from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.files.sharded_state import SHARDED
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
-from cadence.models.decoder import DecoderLM
+from cadence.models.encoder import EncoderModel
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.stage import ALL_LAYERS
 from cadence.models.layers.derived import derived
@@ -57,7 +57,7 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
 
 def _built(model_config: ModelConfig, build: BuildContext) -> AnyModel:
     model = build_model(model_config.hf, build)
-    return as_stage(model, build.stage, build.dtype) if isinstance(model, DecoderLM) else model
+    return model if isinstance(model, EncoderModel) else as_stage(model, build.stage, build.dtype)
 
 
 def _check(model_config: ModelConfig, whole: BuildContext, source: WeightsSource, where: str) -> None:

@@ -27,7 +27,11 @@ TEXT_RULES = (
     Rule("lm_head.*", "lm_head.*"),
     Rule("final_logits_bias", "logits_bias.weight", optional=True),
 )
-OTHER_NAMES = (("model.shared.", "model.decoder.embed_tokens."), ("model.", ""))
+OTHER_NAMES = (
+    ("model.shared.", "model.decoder.embed_tokens."),
+    ("model.encoder.embed_tokens.", "model.shared."),
+    ("model.", ""),
+)
 COPIES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")  # of what is tied
 _MARKS = ("model.encoder.version", "model.decoder.version")  # of old checkpoints
 

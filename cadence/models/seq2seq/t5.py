@@ -65,7 +65,11 @@ _RULES = (
     Rule("lm_head.*", "lm_head.*"),
 )
 # A head of its own may have been left out where it is the embedding's.
-_OTHER_NAMES = (("shared.", "decoder.embed_tokens."), ("lm_head.", "shared."))
+_OTHER_NAMES = (
+    ("shared.", "decoder.embed_tokens."),
+    ("encoder.embed_tokens.", "shared."),
+    ("lm_head.", "shared."),
+)
 _IGNORED = (
     "encoder.embed_tokens.weight",
     "decoder.embed_tokens.weight",

@@ -123,4 +123,5 @@ def _parts(hf: ConfigView, build: BuildContext) -> EncoderDecoderParts:
         lm_head=LMHead(build, tokens, tied=hf["tie_word_embeddings"]),
         logits_bias=NoLogitsBias(),
         dtype=build.dtype,
+        mels=hf["num_mel_bins"],
     )

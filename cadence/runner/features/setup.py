@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cadence.config.speculative import NO_SPECULATION
 from cadence.core.adapter import ADAPTERS
+from cadence.core.encoder_input import ENCODER
 from cadence.core.kv_spec import KVLayout, LayerKV
 from cadence.device.base import Device
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
@@ -34,7 +35,7 @@ from cadence.runner.graphs import StepGraphs
 from cadence.runner.limits import RunnerLimits
 from cadence.runner.loop import ForwardLoop
 from cadence.runner.runner import RunnerParts
-from cadence.runner.shapes import ExactShapes, PaddedShapes, Shapes, StepShape
+from cadence.runner.shapes import ExactShapes, HookedInputs, PaddedShapes, Shapes, StepShape
 from cadence.runner.stages.earlier_stages import EarlierStages
 from cadence.runner.stages.stage_loop import StageLoop
 from cadence.runner.state.blocks import BlockTables
@@ -72,7 +73,7 @@ def build_parts(
 ) -> RunnerParts:
     model, graphs = models.target, StepGraphs(device)
     known = graphs if models.links.count == 1 else ()  # stages pad alike, whatever each has recorded
-    shapes = _shapes(known, limits, [ADAPTERS] if models.adapters is not None else [])
+    shapes = _shapes(known, limits, models)
     waiting = _waiting(device, models.draft, limits.num_rows, shapes)
     max_len = limits.max_model_len + max(limits.width, waiting.room)  # padding of a run is looked up, too
     requests = RequestRows(device, num_rows=limits.num_rows, max_model_len=limits.max_model_len)
@@ -83,7 +84,7 @@ def build_parts(
         device=device, ops=ops, requests=requests, blocks=blocks, sampler=sampler, shapes=shapes, graphs=graphs
     )
     drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer)
-    others = _of_models(base, models, limits, layout.block_size)
+    others = _of_models(base, models, limits, layout)
     features = [*others, *drafts, *_of_every_model(base, model, limits)]
     forward = ForwardPass(
         ForwardParts(
@@ -187,9 +188,9 @@ def _of_every_model(base: _Base, model: CausalLM, limits: RunnerLimits) -> list[
     return [grammar, _pooling(base.device, model, limits.num_rows)]
 
 
-def _of_models(base: _Base, models: LoadedModels, limits: RunnerLimits, block_size: int) -> list[DeviceFeature]:
+def _of_models(base: _Base, models: LoadedModels, limits: RunnerLimits, layout: KVLayout) -> list[DeviceFeature]:
     """What some models have and others do not."""
-    encoder = _encoder(base, models.target, limits.num_rows, block_size)
+    encoder = _encoder(base, models.target, limits, layout)
     return [*_adapters(base, models, limits.num_rows), *encoder]
 
 
@@ -200,11 +201,11 @@ def _adapters(base: _Base, models: LoadedModels, num_rows: int) -> list[DeviceFe
     return [DeviceAdapters(base.device, models.adapters, base.graphs, rows)]
 
 
-def _encoder(base: _Base, model: CausalLM, num_rows: int, block_size: int) -> list[DeviceFeature]:
+def _encoder(base: _Base, model: CausalLM, limits: RunnerLimits, layout: KVLayout) -> list[DeviceFeature]:
     if not isinstance(model, EncoderDecoderLM):
         return []
-    rows = EncoderRows(base.device, num_rows, base.ops, base.shapes)
-    return [DeviceEncoder(base.device, base.ops, model, rows, block_size)]
+    rows = EncoderRows(base.device, limits.num_rows, base.ops, base.shapes)
+    return [DeviceEncoder(base.device, base.ops, model, rows, layout, limits.max_encoder_len)]
 
 
 def _drafts(
@@ -256,7 +257,7 @@ def _waiting(device: Device, draft: AnyDraftModel, num_rows: int, shapes: Shapes
     return KeptStateRows(KeptStates(tuple(device.zeros(size, states.dtype) for _ in range(states.count))))
 
 
-def _shapes(known: Container[StepShape], limits: RunnerLimits, inputs: Sequence[str]) -> Shapes:
+def _shapes(known: Container[StepShape], limits: RunnerLimits, models: LoadedModels) -> Shapes:
     if limits.graphs == "padded":
         return PaddedShapes(
             known,
@@ -265,6 +266,9 @@ def _shapes(known: Container[StepShape], limits: RunnerLimits, inputs: Sequence[
             most_forwards=limits.burst_steps,
             width=limits.width,
             by_model=limits.speculative.by_model,
-            inputs=inputs,
+            inputs=HookedInputs(
+                some=(ADAPTERS,) if models.adapters is not None else (),
+                always=(ENCODER,) if isinstance(models.target, EncoderDecoderLM) else (),
+            ),
         )
     return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, limits.graphs == "exact", limits.width)

@@ -11,6 +11,7 @@ import torch
 from cadence.core.adapter import NO_SLOT
 from cadence.core.contract.encoder_work import EncoderWork
 from cadence.core.encoder_input import ENCODER
+from cadence.core.kv_spec import CROSS, KVLayout
 from cadence.device.base import Device
 from cadence.kernels.interface.attention_batch import AttentionBatch, Sees
 from cadence.kernels.interface.ops import Ops
@@ -28,12 +29,23 @@ class DeviceEncoder(DeviceFeature):
 
     name = ENCODER
 
-    def __init__(self, device: Device, ops: Ops, model: EncoderDecoder, rows: EncoderRows, block_size: int) -> None:
+    def __init__(
+        self,
+        device: Device,
+        ops: Ops,
+        model: EncoderDecoder,
+        rows: EncoderRows,
+        layout: KVLayout,
+        max_len: int,
+    ) -> None:
+        """max_len: positions of a content"""
         self.tables = self.inputs = [rows]
         self._device = device
         self._ops = ops
         self._model = model
-        self._block_size = block_size
+        self._layout = layout
+        self._block_size = layout.block_size
+        self._max_len = max_len
         self._caches: Sequence[LayerCache] = ()
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
@@ -42,6 +54,18 @@ class DeviceEncoder(DeviceFeature):
     def apply(self, payload: list[EncoderWork]) -> None:
         for works in _batches(payload):
             self._encode(ContentBatch.of(works, self._block_size))
+
+    def largest(self) -> list[EncoderWork]:
+        """Into the null block."""
+        count, mels = -(-self._max_len // self._block_size), self._model.mels
+        blocks = tuple([0] * count if group.kind == CROSS else [] for group in self._layout.groups)
+        work = EncoderWork(
+            token_ids_np=np.zeros(0 if mels else self._max_len, dtype=np.int32),
+            features_np=np.zeros((mels, 2 * self._max_len if mels else 0), dtype=np.float32),
+            length=self._max_len,
+            block_ids=blocks,
+        )
+        return [work] * max(TOGETHER // self._max_len, 1)
 
     def _encode(self, contents: ContentBatch) -> None:
         ctx = self._context(contents)
