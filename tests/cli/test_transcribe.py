@@ -16,8 +16,7 @@ from cadence.entrypoints.cli.transcribe.writing import format_of, output_paths
 from cadence.entrypoints.speech.recordings import Recordings
 from cadence.entrypoints.speech.requests import TranscriptWish
 from cadence.entrypoints.speech.service import NullTranscriber, Speech
-from tests.helpers.sounds import sound
-from tests.server.fakes_speech import TEXT, TellsTimes
+from tests.server.fakes_speech import TEXT, TellsTimes, sound
 
 
 def transcribe(jobs: list[Job]) -> int:

@@ -1,4 +1,4 @@
-"""A transcriber whose words are known."""
+"""A transcriber whose words are known, and a recording for it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from cadence.audio.segments import SpeechSegment
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.speech.events import Heard, PartialText, SpokenSegment, SpokenText, Transcript, TranscriptEvent
 from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptWish
+from tests.helpers.recordings import tone, wav_file
 
 WORDS = ((0.0, 1.5, " It was the best"), (1.5, 61.25, " of times."))
 TEXT = "It was the best of times."
+
+
+def sound(seconds: float = 1.25, rate: int = 8_000) -> bytes:
+    """A tone, as a wav file of 16 bits."""
+    return wav_file(tone(seconds, rate), rate)
 
 
 class TellsTimes:
