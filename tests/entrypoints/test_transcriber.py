@@ -20,8 +20,8 @@ from cadence.entrypoints.speech.events import Heard, PartialText, SpokenSegment,
 from cadence.entrypoints.speech.recordings import Recordings
 from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptWish
 from cadence.entrypoints.speech.transcriber import WhisperTranscriber
-from tests.helpers.sounds import sound
 from tests.helpers.speech import MODEL, VOCABULARY, at
+from tests.server.fakes_speech import sound
 
 RATE = 16_000
 END = VOCABULARY.end_of_text

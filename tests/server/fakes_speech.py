@@ -1,4 +1,4 @@
-"""A transcriber whose words are known."""
+"""A transcriber whose words are known, and a recording for it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from typing import Any
 
 from cadence.audio.segments import SpeechSegment
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.speech.events import PartialText, SpokenSegment, SpokenText, Transcript, TranscriptEvent
+from cadence.entrypoints.speech.events import Heard, PartialText, SpokenSegment, SpokenText, Transcript, TranscriptEvent
 from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptWish
+from tests.helpers.recordings import tone, wav_file
 
 WORDS = ((0.0, 1.5, " It was the best"), (1.5, 61.25, " of times."))
 TEXT = "It was the best of times."
+
+
+def sound(seconds: float = 1.25, rate: int = 8_000) -> bytes:
+    """A tone, as a wav file of 16 bits."""
+    return wav_file(tone(seconds, rate), rate)
 
 
 class TellsTimes:
@@ -30,10 +36,12 @@ class TellsTimes:
         seconds = len(samples_np) / 16_000
         self.asked.append((seconds, wish, request))
         segments = []
+        yield Heard(0.0, seconds)
         for number, (start, end, text) in enumerate(WORDS):
             if wish.partial_text:
                 yield PartialText(text[:4])
             yield SpokenText(text.lstrip() if number == 0 else text)
             segments.append(SpeechSegment(start=start, end=end, text=text, tokens=(number,)))
             yield SpokenSegment(number, segments[-1])
+        yield Heard(seconds, seconds)
         yield Transcript(text=TEXT, language="en", task=wish.task, duration=seconds, segments=segments)

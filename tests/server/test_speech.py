@@ -12,9 +12,8 @@ from cadence.audio.limits import AudioLimits
 from cadence.entrypoints.server import app as app_module
 from cadence.entrypoints.speech.recordings import Recordings
 from cadence.entrypoints.speech.service import Speech
-from tests.helpers.sounds import sound
 from tests.server.fakes_chat import MODEL, openai_client
-from tests.server.fakes_speech import TEXT, WORDS, TellsTimes
+from tests.server.fakes_speech import TEXT, WORDS, TellsTimes, sound
 from tests.server.helpers import RunningApp
 from tests.server.test_completions import Serve
 

@@ -13,8 +13,7 @@ from cadence.audio.limits import AudioLimits
 from cadence.entrypoints.server import app as app_module
 from cadence.entrypoints.speech.recordings import Recordings
 from cadence.entrypoints.speech.service import Speech
-from tests.helpers.sounds import sound
-from tests.server.fakes_speech import WORDS, TellsTimes
+from tests.server.fakes_speech import WORDS, TellsTimes, sound
 from tests.server.test_completions import Serve
 from tests.server.webui_page import Page, needs_chromium
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "chat": ("cadence.entrypoints.cli.chat.command", "talk with a model in the terminal"),
     "complete": ("cadence.entrypoints.cli.complete", "complete a prompt on a server"),
     "embed": ("cadence.entrypoints.cli.embed", "embed texts, and compare them"),
+    "transcribe": ("cadence.entrypoints.cli.transcribe.command", "write down what is said in recordings"),
     "run-batch": ("cadence.entrypoints.cli.run_batch.command", "answer a file of OpenAI batch requests"),
     "bench": ("cadence.entrypoints.cli.bench", "measure latency, throughput, or a server under load"),
     "quantize": ("cadence.entrypoints.cli.quantize.command", "write a model's weights in few bits, as a checkpoint"),
