@@ -45,11 +45,12 @@ def run(argv: Sequence[str]) -> int:
         return run_headless(args)
 
     from cadence.entrypoints.server.chat.format_tables import load_formats
-    from cadence.entrypoints.server.replacement import bind_or_inherit
     from cadence.entrypoints.server.routes.served_adapters import served_at_start
 
     load_formats(options)  # raises what is wrong with them
     served_at_start(options.lora_modules, options.served_model_name, options.lora_root, args.enable_lora)  # so does it
+    from cadence.entrypoints.server.replacement import bind_or_inherit  # imports numpy
+
     bound, replacement = bind_or_inherit(options)
     try:
         from cadence.entrypoints.server.server import run_server
