@@ -23,7 +23,7 @@ def teller(monkeypatch: pytest.MonkeyPatch) -> TellsTimes:
     """What servers hear with, from here on."""
     teller = TellsTimes()
     monkeypatch.setattr(
-        app_module, "open_speech", lambda llm, check_end, max_bytes: Speech(teller, Recordings(AudioLimits()))
+        app_module, "open_speech", lambda *_: Speech(teller, Recordings(AudioLimits()))
     )
     return teller
 
