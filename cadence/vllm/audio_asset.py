@@ -34,8 +34,8 @@ class AudioAsset:
                 if path.is_file():
                     return path
         raise ModelNotFoundError(
-            f"AudioAsset({self.name!r}): {root / self.name}.ogg is not there, and nothing is fetched: put the recording "
-            f"there, or name its folder in {ASSETS}",
+            f"AudioAsset({self.name!r}): {root / self.name}.ogg is not there, and nothing is fetched: put the "
+            f"recording there, or name its folder in {ASSETS}",
             ASSETS,
         )
 

@@ -31,6 +31,7 @@ _COMMANDS = tuple(
         "chat",
         "complete",
         "embed",
+        "transcribe",
         "run-batch",
         "quantize",
         "save-sharded",

@@ -107,8 +107,8 @@ def requests(vocab_size: int) -> Work:
 
 
 def with_content(work: Work) -> Work:
-    """Each prompt is where the decoder begins, and beside it is one of a few contents for the encoder: those that share a
-    prefix share it, too."""
+    """Each prompt is where the decoder begins, and beside it is one of a few contents for the encoder: those that share
+    a prefix share it, too."""
     contents = [[5 + 7 * number, *range(9, 9 + 13 * number), 1] for number in range(4)]
     return [
         ({"encoder_prompt": contents[0 if index % 3 == 0 else index % 4], "decoder_prompt": prompt}, params)
@@ -155,9 +155,7 @@ class Subject:
 
 
 @pytest.fixture(scope="module")
-def subject_of(
-    tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Subject]:
+def subject_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Subject]:
     def made(family: str) -> Subject:
         if family != WITH_ENCODER:
             return Subject(tiny_model(family), has_encoder=False)

@@ -1,5 +1,5 @@
-"""A tiny Whisper with all of its special tokens, saved as users' models are: it hears 30 seconds, and writes a few letters
-that mean nothing."""
+"""A tiny Whisper with all of its special tokens, saved as users' models are: it hears 30 seconds, and writes a few
+letters that mean nothing."""
 
 from __future__ import annotations
 
