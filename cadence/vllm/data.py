@@ -17,6 +17,7 @@ PromptLogprobs = list[dict[int, Logprob] | None]
 SampleLogprobs = list[dict[int, Logprob]]
 LogprobsOnePosition = dict[int, Logprob]
 ChatCompletionMessageParam = dict[str, Any]
+MultiModalDataDict = dict[str, Any]
 
 
 class SamplingType(IntEnum):

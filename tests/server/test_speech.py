@@ -22,9 +22,7 @@ from tests.server.test_completions import Serve
 def teller(monkeypatch: pytest.MonkeyPatch) -> TellsTimes:
     """What servers hear with, from here on."""
     teller = TellsTimes()
-    monkeypatch.setattr(
-        app_module, "open_speech", lambda llm, check_end, max_bytes: Speech(teller, Recordings(AudioLimits()))
-    )
+    monkeypatch.setattr(app_module, "open_speech", lambda *_: Speech(teller, Recordings(AudioLimits())))
     return teller
 
 

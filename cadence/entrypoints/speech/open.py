@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cadence.audio.asks import SpeechModel
@@ -17,9 +16,9 @@ if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
 
 
-def open_speech(llm: AsyncLLM, check_end: CheckEnd, max_bytes: int = DEFAULT_LIMITS.num_bytes) -> Speech:
-    """max_bytes: of a file; check_end: raises where the engine ended a request badly"""
-    recordings = Recordings(_limits(max_bytes))
+def open_speech(llm: AsyncLLM, check_end: CheckEnd, limits: AudioLimits = DEFAULT_LIMITS) -> Speech:
+    """check_end: raises where the engine ended a request badly"""
+    recordings = Recordings(limits)
     if not llm.config.model.encoder.reads_audio:
         return Speech(NullTranscriber(), recordings)
     return Speech(WhisperTranscriber(llm, speech_model(llm), recordings, check_end), recordings)
@@ -34,7 +33,3 @@ def speech_model(llm: AsyncLLM) -> SpeechModel:
         decode=lambda token_ids: tokenizer.decode(list(token_ids)),
         max_length=llm.config.model.max_model_len,
     )
-
-
-def _limits(max_bytes: int) -> AudioLimits:
-    return replace(DEFAULT_LIMITS, num_bytes=max_bytes)
