@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
@@ -21,6 +21,7 @@ FILE = "file"  # the field that holds it
 
 _MAX_FIELDS = 128
 _MAX_FIELD_BYTES = 64 * 2**10
+_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin-1"})  # others may take quadratic time
 _FORM_BYTES = 2**20  # of a body around its file
 _DRAIN_FACTOR = 4  # of a body that is too large, this much more is read and dropped before the client is cut off
 
@@ -95,6 +96,9 @@ def _too_large(max_bytes: int) -> ApiError:
 
 
 def _check_form(headers: Headers) -> None:
-    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if not re.fullmatch("multipart/form-data", media_type):
+    kind, options = parse_options_header(headers.get("content-type", ""))
+    media_type, charset = kind.decode("latin-1"), options.get(b"charset", b"utf-8").decode("latin-1").lower()
+    if media_type != "multipart/form-data":
         raise ApiError(415, f"Content-Type must be multipart/form-data, not {media_type or 'missing'}.")
+    if charset not in _CHARSETS:
+        raise ApiError(415, f"The charset of a form must be utf-8, not {charset[:40] or 'empty'}.")
