@@ -1,5 +1,5 @@
-"""Stream events as bytes, numbered. Where a response is made again, because its process is gone, those that were told
-before are left out: clients hear each once."""
+"""Stream events as bytes, numbered. Where a response is made again, because its process is gone, those that were sent
+before are left out: clients get each once."""
 
 from __future__ import annotations
 
