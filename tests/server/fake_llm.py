@@ -39,7 +39,7 @@ from cadence.engine.text.parallel_sampling import fan_out
 from cadence.entrypoints.async_inputs import AsyncInputs
 from cadence.runner.features.pooling.finish import finished
 from cadence.text.hf_directory import load_tokenizer
-from cadence.text.text_service import TextLimits, TextService
+from cadence.text.service.text_service import TextLimits, TextService
 from tests.helpers.tiny_tokenizers import byte_level, save
 
 TEMPLATE = (

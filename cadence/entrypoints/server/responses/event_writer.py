@@ -11,7 +11,7 @@ import msgspec
 
 from cadence.entrypoints.server.http.errors import ApiError
 from cadence.entrypoints.server.http.stream import encode_json
-from cadence.entrypoints.server.protocol.responses_answer import StreamEvent
+from cadence.entrypoints.server.protocol.responses.responses_answer import StreamEvent
 
 
 class EventWriter:

@@ -18,13 +18,13 @@ from cadence.entrypoints.server.chat.events import ChatJob
 from cadence.entrypoints.server.http.tenants import tenant_of
 from cadence.entrypoints.server.protocol.body import parse_body
 from cadence.entrypoints.server.protocol.logprobs import TokenNames
-from cadence.entrypoints.server.protocol.response_items import put_in_place
-from cadence.entrypoints.server.protocol.response_messages import MORE_TOOLS, open_kind, to_messages
-from cadence.entrypoints.server.protocol.response_raw import NoRawMessages, RawMessages
-from cadence.entrypoints.server.protocol.response_tools import ResponseTools
-from cadence.entrypoints.server.protocol.response_view import response_view
-from cadence.entrypoints.server.protocol.responses import ResponsesBody
-from cadence.entrypoints.server.protocol.responses_answer import ResponseAnswer
+from cadence.entrypoints.server.protocol.responses.responses import ResponsesBody
+from cadence.entrypoints.server.protocol.responses.responses.response_items import put_in_place
+from cadence.entrypoints.server.protocol.responses.responses.response_messages import MORE_TOOLS, open_kind, to_messages
+from cadence.entrypoints.server.protocol.responses.responses.response_raw import NoRawMessages, RawMessages
+from cadence.entrypoints.server.protocol.responses.responses.response_tools import ResponseTools
+from cadence.entrypoints.server.protocol.responses.responses.response_view import response_view
+from cadence.entrypoints.server.protocol.responses.responses_answer import ResponseAnswer
 from cadence.entrypoints.server.protocol.sampling import EndpointFields, model_max_tokens, priority_of, sampling_params
 from cadence.entrypoints.server.responses.client import LocalRun
 from cadence.entrypoints.server.responses.event_writer import EventWriter

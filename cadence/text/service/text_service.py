@@ -21,9 +21,9 @@ from cadence.config.engine_config import TokenizerConfig
 from cadence.core.errors import InvalidRequestError, TemplateError
 from cadence.text.chat_template import ChatRequest
 from cadence.text.chats import Chats, chats_for
-from cadence.text.loop_share import LoopShare, LoopTurns
-from cadence.text.text_client import JobError, TextProcess
-from cadence.text.text_jobs import (
+from cadence.text.service.loop_share import LoopShare, LoopTurns
+from cadence.text.service.text_client import JobError, TextProcess
+from cadence.text.service.text_jobs import (
     ALL,
     Decode,
     Decoded,

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from cadence.config.engine_config import TokenizerConfig
 from cadence.text.null_tokenizer import AnyTokenizer, no_tokenizer, not_text
-from cadence.text.text_service import TextService, TextTokens
+from cadence.text.service.text_service import TextService, TextTokens
 
 T = TypeVar("T")
 
