@@ -18,7 +18,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.hf import load_hf_config
 from cadence.config.pooling import PoolingConfig
 from cadence.config.reference import ModelFiles
-from cadence.config.resolve import resolve
+from cadence.config.resolve.resolve import resolve
 from cadence.core.contract.engine_state import EngineState, EngineStats, RequestView
 from cadence.core.contract.request import EngineRequest, FinishReason
 from cadence.core.contract.step import PromptLogprobs, TokenLogprobs
