@@ -46,7 +46,7 @@ class AsyncInputs:
         if weight_of(params) > HEAVY:
             return await asyncio.to_thread(work)
         if params.bad_words:
-            return await self._texts.beside(spelling_size(params.bad_words), work)
+            return await self._texts.off_loop(spelling_size(params.bad_words), work)
         return work()
 
     async def process_pooling(

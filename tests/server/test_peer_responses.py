@@ -7,10 +7,10 @@ from typing import Any
 
 import openai
 import pytest
-from cadence.entrypoints.server.protocol.responses.responses.response_messages import open_kind, to_messages
 
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.http.ignored import Ignored
+from cadence.entrypoints.server.protocol.responses.response_messages import open_kind, to_messages
 from tests.server.fakes_chat import MODEL, openai_client
 from tests.server.helpers import RunningApp
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import openai
 import pytest
-from cadence.entrypoints.server.protocol.responses.responses.response_messages import (
+
+from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.server.http.ignored import Ignored
+from cadence.entrypoints.server.protocol.responses.response_messages import (
     seal_reasoning,
     to_messages,
     unseal_reasoning,
 )
-from cadence.entrypoints.server.protocol.responses.responses.response_tools import (
+from cadence.entrypoints.server.protocol.responses.response_tools import (
     ResponseTools,
     custom_input,
     flat_name,
 )
-
-from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.server.http.ignored import Ignored
 from tests.server.fakes_chat import MODEL, openai_client
 from tests.server.test_responses import CALLING, THINKING, Serve, ask
 

@@ -19,7 +19,7 @@ class NullTextService:
     async def encode(self, text: str) -> TextTokens:
         raise not_text()
 
-    async def beside(self, size: int, work: Callable[[], T]) -> T:
+    async def off_loop(self, size: int, work: Callable[[], T]) -> T:
         return work()
 
     async def close(self) -> None: ...

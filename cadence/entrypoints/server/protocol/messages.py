@@ -23,7 +23,7 @@ from cadence.entrypoints.server.protocol.common import (
     string_of,
 )
 from cadence.entrypoints.server.protocol.message_blocks import chat_messages, has_calls, system_text
-from cadence.entrypoints.server.protocol.responses.responses.response_tools import check_name
+from cadence.entrypoints.server.protocol.responses.response_tools import check_name
 from cadence.entrypoints.server.protocol.structured import of_format
 from cadence.entrypoints.server.protocol.unsupported import HintField, RefusedField, Unsupported
 

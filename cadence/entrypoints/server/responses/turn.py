@@ -15,8 +15,8 @@ from cadence.entrypoints.server.chat.events import ChatEvent, ChatJob, ChoiceEnd
 from cadence.entrypoints.server.chat.failures import check_event
 from cadence.entrypoints.server.http.errors import ApiError, not_found, reply_for
 from cadence.entrypoints.server.http.stream import StartedStream, encode_json
+from cadence.entrypoints.server.protocol.responses.response_items import ids_of, referenced
 from cadence.entrypoints.server.protocol.responses.responses import ResponsesBody
-from cadence.entrypoints.server.protocol.responses.responses.response_items import ids_of, referenced
 from cadence.entrypoints.server.protocol.responses.responses_answer import ResponseAnswer, StreamEvent
 from cadence.entrypoints.server.responses.client import LocalRun, TenantClient
 from cadence.entrypoints.server.responses.event_writer import EventWriter
