@@ -59,7 +59,7 @@ class BenchmarkDataset(ABC):
 
     @abstractmethod
     def _texts(self, tokenizer: Any, num_requests: int, shape: dict[str, Any]) -> list[tuple[str, int]]:
-        """Prompts, and how many tokens to request for: as many as there are, or at least `num_requests`."""
+        """Prompts, and how many tokens to ask for: as many as there are, or at least `num_requests`."""
 
     def _path(self) -> Path:
         if self.dataset_path is None:
