@@ -11,10 +11,10 @@ import msgspec
 
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.http.ignored import Ignored
+from cadence.entrypoints.server.protocol.chat import check_name
 from cadence.entrypoints.server.protocol.common import MAX_PARTS, check_count, string_of
 from cadence.entrypoints.server.protocol.json_text import decode_arguments
 from cadence.entrypoints.server.protocol.responses.response_tools import (
-    check_name,
     custom_arguments,
     flat_name,
 )
