@@ -79,7 +79,7 @@ class ChatCompletionBody(GenerationBody):
         if chosen is None:
             return "auto" if self.tools else "none"
         if isinstance(chosen, str):
-            if chosen not in ("none", "auto", "required"):
+            if chosen not in CHOICES:
                 raise InvalidRequestError("tool_choice must be none, auto, required or name a function", "tool_choice")
             if chosen == "required" and not self.tools:
                 raise InvalidRequestError("tool_choice is required, but there are no tools", "tool_choice")
