@@ -9,11 +9,10 @@ import torch
 
 from cadence.core.contract.step import NewRow
 from cadence.core.speech_rules import SpeechRules
+from cadence.device.base import Device
 from cadence.sample.context import SampleContext
-from cadence.sample.host_rows import HostRows
 from cadence.sample.lines import NOTHING
 
-Asked = tuple[SpeechRules, int]  # and the most tokens of the row
 _ANY_TIME = 2**31  # more steps than there are tokens
 
 
@@ -28,47 +27,77 @@ class SpeechLines:
     no_timestamps: torch.Tensor  # [n, 1] int64
     end_of_text: torch.Tensor  # [n, 1] int64
     last_initial: torch.Tensor  # [n, 1] int64: the last time that a transcript may begin with
-    longest: int  # most tokens that any of their rows can ever hold
 
 
-class SpeechTokens(HostRows[Asked, SpeechLines]):
-    """All is read off the token table, so it holds for tokens that no host has seen yet."""
+class SpeechTokens:
+    """A `RequestTable` and a `LogitsStep`. All is read off the token table, so it holds for tokens that no host has
+    seen yet."""
 
-    def wanted(self, request: NewRow) -> Asked | None:
+    def __init__(self, device: Device, num_rows: int) -> None:
+        self._device = device
+        self._rows: dict[int, SpeechRules] = {}
+        self._used_np = np.zeros(num_rows, dtype=np.bool_)
+        self._max_len_np = np.zeros(num_rows, dtype=np.int64)  # most tokens the row can ever hold
+        self._rows_np: np.ndarray | None = None  # what _uploaded was made for; None = make it anew
+        self._uploaded: SpeechLines
+
+    def add(self, row: int, request: NewRow) -> None:
+        self.remove(row)
         rules = request.sampling.speech_rules
-        return None if rules is None else (rules, request.max_len)
+        if rules is not None:
+            self._rows[row] = rules
+            self._used_np[row] = True
+            self._max_len_np[row] = request.max_len
+            self._rows_np = None
+
+    def remove(self, row: int) -> None:
+        if self._rows.pop(row, None) is not None:
+            self._used_np[row] = False
+            self._max_len_np[row] = 0
+            self._rows_np = None
+
+    def flush(self) -> None:
+        """What a step needs is uploaded with it."""
+
+    def active(self, rows_np: np.ndarray) -> bool:
+        return bool(self._used_np[rows_np].any())
 
     def apply(self, logits: torch.Tensor, ctx: SampleContext) -> torch.Tensor:
-        own = self.gather(ctx.rows_np)
+        own = self._gather(ctx.rows_np)
         logits.index_put_(own.pairs.unbind(1), logits.new_tensor(NOTHING))
         lines, tokens = own.first_pairs.unbind(1)
         begins = ctx.lengths[lines] == ctx.prompt_lens[lines]
         logits.index_put_((lines, tokens), logits[lines, tokens].masked_fill(begins, NOTHING))
         if not len(own.lines):
             return logits
-        barred = _barred(own, ctx, logits.shape[1], own.longest)
+        barred = _barred(own, ctx, logits.shape[1], int(self._max_len_np[ctx.rows_np].max()))
         kept = logits[own.lines].masked_fill(barred, NOTHING)
         return logits.index_put_((own.lines,), _likelier_times(kept, own.first_timestamp))
 
-    def upload(self, found: list[tuple[int, Asked]]) -> SpeechLines:
-        of_lines = [(line, rules) for line, (rules, _) in found]
-        timed = [(line, rules) for line, rules in of_lines if rules.timestamps]
+    def _gather(self, rows_np: np.ndarray) -> SpeechLines:
+        if self._rows_np is None or not np.array_equal(rows_np, self._rows_np):
+            found = [(line, self._rows[row]) for line, row in enumerate(rows_np.tolist()) if row in self._rows]
+            self._uploaded = self._upload(found)
+            self._rows_np = rows_np.copy()
+        return self._uploaded
+
+    def _upload(self, found: list[tuple[int, SpeechRules]]) -> SpeechLines:
+        timed = [(line, rules) for line, rules in found if rules.timestamps]
 
         def column(values: list[int]) -> torch.Tensor:
-            return self.device.upload(np.array(values, dtype=np.int64).reshape(-1, 1))
+            return self._device.upload(np.array(values, dtype=np.int64).reshape(-1, 1))
 
         def pairs(values: list[tuple[int, int]]) -> torch.Tensor:
-            return self.device.upload(np.array(values, dtype=np.int64).reshape(-1, 2))
+            return self._device.upload(np.array(values, dtype=np.int64).reshape(-1, 2))
 
         return SpeechLines(
-            pairs=pairs([(line, token) for line, rules in of_lines for token in rules.suppressed]),
-            first_pairs=pairs([(line, token) for line, rules in of_lines for token in rules.suppressed_first]),
+            pairs=pairs([(line, token) for line, rules in found for token in rules.suppressed]),
+            first_pairs=pairs([(line, token) for line, rules in found for token in rules.suppressed_first]),
             lines=column([line for line, _ in timed])[:, 0],
             first_timestamp=column([rules.first_timestamp for _, rules in timed]),
             no_timestamps=column([rules.no_timestamps for _, rules in timed]),
             end_of_text=column([rules.end_of_text for _, rules in timed]),
             last_initial=column([_last_initial(rules) for _, rules in timed]),
-            longest=max(max_len for _, (_, max_len) in found),
         )
 
 
