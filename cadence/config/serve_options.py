@@ -23,7 +23,7 @@ class ServeOptions:
     host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = every interface")
     port: int = option(8000, "port to listen on; 0 = any free one")
     uds: str | None = option(None, "listen on this unix socket instead of a port")
-    api_server_count: int = option(1, "processes that serve HTTP at this address, with the same engines behind them")
+    api_server_count: int = option(1, "processes that serve HTTP at this address and share the engines")
     root_path: str = option("", "path under which a proxy shows the server, whether it takes it off or not")
     ssl_keyfile: str | None = option(None, "TLS private key")
     ssl_certfile: str | None = option(None, "TLS certificate")

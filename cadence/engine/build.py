@@ -13,7 +13,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.caps import Caps
 from cadence.config.engine_config import EngineConfig, ModelConfig
 from cadence.config.generation import default_sampling
-from cadence.config.resolve import fit_context, idle_options
+from cadence.config.resolve.resolve import fit_context, idle_options
 from cadence.core.contract.control import ALLOCATE_KV, KV_BLOCKS, WARM_UP
 from cadence.core.kv_spec import KVLayout
 from cadence.core.sampling_params import is_on_device

@@ -13,10 +13,10 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.engine.text.input_processor import InputProcessor, ProcessedInput, spelling_size, weight_of
 from cadence.engine.text.prompts import ParsedPrompt, PromptType, formed, parse_prompt
 from cadence.text.cut_texts import room_in
-from cadence.text.loop_share import LoopTurns
-from cadence.text.null_text_service import NullTextService
+from cadence.text.service.loop_share import LoopTurns
+from cadence.text.service.null_text_service import NullTextService
+from cadence.text.service.text_service import Encoding, TextService
 from cadence.text.text_frame import TextFrame
-from cadence.text.text_service import Encoding, TextService
 
 HEAVY = 4096  # entries and characters of parameters; what has more is checked beside the event loop
 
@@ -46,7 +46,7 @@ class AsyncInputs:
         if weight_of(params) > HEAVY:
             return await asyncio.to_thread(work)
         if params.bad_words:
-            return await self._texts.beside(spelling_size(params.bad_words), work)
+            return await self._texts.off_loop(spelling_size(params.bad_words), work)
         return work()
 
     async def process_pooling(

@@ -50,9 +50,9 @@ from cadence.entrypoints.async_inputs import AsyncInputs
 from cadence.entrypoints.open_requests import OpenRequests, Submission
 from cadence.entrypoints.start_clock import StartClock
 from cadence.process.together import first_of
-from cadence.text.null_text_service import open_text_service
 from cadence.text.null_tokenizer import AnyTokenizer
-from cadence.text.text_service import TextService
+from cadence.text.service.null_text_service import open_text_service
+from cadence.text.service.text_service import TextService
 from cadence.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("cadence.engine")

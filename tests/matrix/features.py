@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from cadence.entrypoints.server.chat.tools.forced import forced_calls
-from cadence.entrypoints.server.chat.tools.registry import tool_format
+from cadence.entrypoints.server.chat.tools.formats.registry import tool_format
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from cadence.engine.text.held_updates import StreamPosition
-from cadence.entrypoints.server.http.connection import BoundedHttpProtocol, HttpLimits, ResumedRequest
-from cadence.entrypoints.server.http.connections import Connections
 from cadence.entrypoints.server.http.request_ids import CREATED, REQUEST_ID, created, request_id
+from cadence.entrypoints.server.http.sockets.connection import BoundedHttpProtocol, HttpLimits, ResumedRequest
+from cadence.entrypoints.server.http.sockets.connections import Connections
 from cadence.entrypoints.server.http.uvicorn_private import MAX_PIECE_BYTES, AnswerGate, SentTail
 from cadence.entrypoints.server.resume.hand_over import HandOver
 from cadence.entrypoints.server.resume.suspects import Suspects

@@ -23,8 +23,8 @@ from cadence.engine.text.encoder_prompts import NO_ENCODER_PROMPTS, prompts_of
 from cadence.engine.text.prompts import ParsedPrompt, parse_prompt
 from cadence.engine.text.token_ids import check_range, integers
 from cadence.text.cut_texts import encode_cut
-from cadence.text.loop_share import LEAST
 from cadence.text.null_tokenizer import AnyTokenizer
+from cadence.text.service.loop_share import LEAST
 
 _MASK64 = (1 << 64) - 1
 _INT64 = 1 << 63

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from cadence.config import env
 from cadence.config.serve_options import ServeOptions
-from cadence.entrypoints.server.http.listen import bind
+from cadence.entrypoints.server.http.sockets.listen import bind
 from cadence.entrypoints.server.resume.unfinished import HandedOver, decode, encode, read_file, write_file
 
 MAX_REPLACEMENTS = 3  # by one process; then it ends, and what supervises it decides

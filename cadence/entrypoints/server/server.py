@@ -33,12 +33,12 @@ from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.server.api_servers import serve_many
 from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.exit_deadline import NO_EXIT_DEADLINE, ExitDeadline
-from cadence.entrypoints.server.http import listen
-from cadence.entrypoints.server.http.connection import BoundedHttpProtocol, HttpLimits, ResumedRequest
-from cadence.entrypoints.server.http.connections import Connections
 from cadence.entrypoints.server.http.middleware import load_middleware
 from cadence.entrypoints.server.http.outbox import Outbox
-from cadence.entrypoints.server.http.tls import TlsConnection, tls_context
+from cadence.entrypoints.server.http.sockets import listen
+from cadence.entrypoints.server.http.sockets.connection import BoundedHttpProtocol, HttpLimits, ResumedRequest
+from cadence.entrypoints.server.http.sockets.connections import Connections
+from cadence.entrypoints.server.http.sockets.tls import TlsConnection, tls_context
 from cadence.entrypoints.server.loop_watchdog import LoopWatchdog
 from cadence.entrypoints.server.replacement import NO_REPLACEMENT, Replacement, TakeUnfinished, ToldToEnd
 from cadence.entrypoints.server.resume.answer import resumed_request

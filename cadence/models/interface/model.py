@@ -43,7 +43,7 @@ class ForwardContext:
     batch: AttentionBatch
     caches: Sequence[LayerCache]  # by layer index
     wanted: Wanted = EVERY_TOKEN
-    aux: AuxHiddenStates = NO_AUX  # what else the forward leaves behind
+    aux: AuxHiddenStates = NO_AUX  # what else the forward gives
     lora: LoraBatch = NO_LORA  # the adapters of its tokens
     token_types: TokenTypes = ONE_TEXT  # which of its prompt's texts a token belongs to
     encoder: EncoderLengths = NO_ENCODER  # how far cross attention sees
