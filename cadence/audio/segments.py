@@ -29,7 +29,7 @@ class SpeechSegment:
     compression_ratio: float = 0.0
     no_speech_prob: float = 0.0
     words: tuple[WordTime, ...] = ()
-    logprobs: tuple[float, ...] = ()  # of `tokens`
+    logprobs: tuple[tuple[int, float], ...] = ()  # of `tokens` those of text, each with its logprob
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,6 +10,9 @@ from cadence.audio.alignment import FloatArray, token_times
 from cadence.audio.segments import TimedTokens, WordTime
 from cadence.audio.words import group_words, word_times
 from cadence.core.alignment import AlignmentSpec
+
+_OF_MEDIAN, _SLOW = 2.0, 0.7  # times the median of a window's words; seconds of a median that counts as slow
+_MARKS = tuple(".,;:!?…。、，！？：；")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +54,37 @@ class WindowText:
     ) -> list[tuple[WordTime, ...]]:
         """matrix [1 + tokens, positions] -> of each segment its words; seconds from the beginning of the window"""
         times = token_times(matrix_np, seconds_a_position).tolist()
-        found = []
+        found = list[list[WordTime]]()
         for text in self.segments:
             starts = times[text.place : text.place + len(text.tokens)]
             end = times[text.place + len(text.tokens)]
-            words = word_times(group_words(text.tokens, language, decode), starts, end)
-            found.append(tuple(_within(words, text.segment)))
-        return found
+            found.append(word_times(group_words(text.tokens, language, decode), starts, end))
+        longest = _longest([word for words in found for word in words])
+        return [
+            tuple(_within(_without_pauses(words, longest), text.segment))
+            for words, text in zip(found, self.segments, strict=True)
+        ]
+
+
+def _longest(words: list[WordTime]) -> float:
+    """Seconds that a word lasts at most, where one that seems to last longer may have a pause in it."""
+    lasting = [word.end - word.start for word in words if word.end > word.start]
+    return _OF_MEDIAN * min(statistics.median(lasting), _SLOW) if lasting else 0.0
+
+
+def _without_pauses(words: list[WordTime], longest: float) -> list[WordTime]:
+    """A word ends where the next begins, so it has the pause between them: it is cut off at a word with a mark after
+    it, or, where no such word is before, at the one that begins to speak."""
+    made = list[WordTime]()
+    for word in words:
+        if word.end - word.start > longest:
+            begins = not made or made[-1].word.endswith(_MARKS)
+            if word.word.endswith(_MARKS):
+                word = replace(word, end=word.start + longest)
+            elif begins:
+                word = replace(word, start=word.end - longest)
+        made.append(word)
+    return made
 
 
 def _within(words: list[WordTime], segment: TimedTokens) -> list[WordTime]:

@@ -243,8 +243,13 @@ class Transcription:
             compression_ratio=quality.compression_ratio,
             no_speech_prob=0.0 if math.isnan(self._no_speech) else self._no_speech,
             words=words,
-            logprobs=self._text.logprobs[timed.place : timed.place + len(timed.tokens)],
+            logprobs=self._logprobs(timed),
         )
+
+    def _logprobs(self, timed: TimedTokens) -> tuple[tuple[int, float], ...]:
+        logprobs = self._text.logprobs[timed.place : timed.place + len(timed.tokens)]
+        pairs = zip(timed.tokens, logprobs, strict=False)
+        return tuple((token, logprob) for token, logprob in pairs if token < self._model.vocabulary.end_of_text)
 
     def _note_context(self, found: WindowTokens) -> None:
         if not self._options.previous_text or self._temperature > _TRUSTED_BELOW:

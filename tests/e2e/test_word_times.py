@@ -1,5 +1,5 @@
-"""Where the tokens of a text are said, as a whole engine finds it: the times of transformers, and the same values in any
-company."""
+"""When the tokens of a text are said, as a whole engine finds it: the times of transformers, and the same values in
+any company."""
 
 from __future__ import annotations
 
