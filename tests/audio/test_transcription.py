@@ -142,15 +142,15 @@ def test_words_have_the_times_at_which_their_tokens_are_said() -> None:
     def reply(ask: SpeechAsk) -> SpeechAnswer:
         if ask.kind is AskKind.TEXT:
             return said([at(0.5), 7, 33, 8, at(2.5), at(2.5), 9, at(3), at(3), END])
-        return along((0, 1), (1, 1.25), (1.25, 2.5), (2.5, 2.75), (2.75, 3), positions=150)
+        return along((0, 1), (1, 1.2), (1.2, 2.5), (2.5, 2.8), (2.8, 3), positions=150)
 
     run, asks = drive(3.0, reply, language="en", word_times=True)
     assert [ask.kind for ask in asks] == [AskKind.TEXT, AskKind.WORDS]
     assert asks[1].prompt_token_ids == [101, 102, 105, 108, 7, 33, 8, 9]
     assert asks[1].alignment == AlignmentSpec(3, 150, MODEL.alignment_heads)
     assert asks[1].digest == asks[0].digest
-    words = [[(word.word, word.start, word.end) for word in segment.words] for segment in run.segments]
-    assert words == [[(" hh", 0.5, 1.25), (" i", 1.25, 2.5)], [(" j", 2.5, 2.75)]]
+    words = [[(one.word, round(one.start, 2), round(one.end, 2)) for one in each.words] for each in run.segments]
+    assert words == [[(" hh", 0.5, 1.2), (" i", 1.2, 2.5)], [(" j", 2.5, 2.8)]]
     assert [segment.text for segment in run.segments] == [" hh i", " j"]
 
 
