@@ -22,6 +22,10 @@ Decode = Callable[[Sequence[int]], str]  # tokens of text -> text
 _NO_ALIGNMENT = AlignmentSpec(0, 0, ())
 
 
+def _no_matrix() -> FloatArray:
+    return np.zeros((0, 0), np.float32)
+
+
 class AskKind(Enum):
     LANGUAGE = "language"
     TEXT = "text"
@@ -74,8 +78,7 @@ class SpeechAnswer:
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]  # of these tokens
     named: dict[int, float]  # of the first token: logprobs of tokens that the ask named
-    matrix_np: FloatArray = field(default_factory=lambda: np.zeros((0, 0), np.float32), compare=False)  # of WORDS:
-    # [tokens, positions], where they look in the sound
+    matrix_np: FloatArray = field(default_factory=_no_matrix, compare=False)  # [tokens, positions] of WORDS
 
     @classmethod
     def of(cls, output: CompletionOutput) -> SpeechAnswer:

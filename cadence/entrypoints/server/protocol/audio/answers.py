@@ -17,7 +17,7 @@ from cadence.entrypoints.speech.events import PartialText, SpokenSegment, Spoken
 FRAMES_A_SECOND = 100  # of features: what OpenAI counts places in
 
 
-class TokenLogprobs(Protocol):
+class ShownLogprobs(Protocol):
     def of(self, segments: Sequence[SpeechSegment]) -> dict[str, Any]:
         """-> fields of an answer, or of an event"""
         ...
@@ -43,7 +43,7 @@ def usage_of(transcript: Transcript) -> dict[str, Any]:
     return {"type": "duration", "seconds": math.ceil(transcript.duration)}
 
 
-def plain_answer(transcript: Transcript, logprobs: TokenLogprobs) -> dict[str, Any]:
+def plain_answer(transcript: Transcript, logprobs: ShownLogprobs) -> dict[str, Any]:
     return {"text": transcript.text, **logprobs.of(transcript.segments), "usage": usage_of(transcript)}
 
 
@@ -89,7 +89,7 @@ class StreamWish:
 
     segments: bool = False
     words: bool = False  # of segments
-    logprobs: TokenLogprobs = field(default_factory=NoLogprobs)
+    logprobs: ShownLogprobs = field(default_factory=NoLogprobs)
 
 
 class TranscriptStream:

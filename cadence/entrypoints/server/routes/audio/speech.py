@@ -17,9 +17,9 @@ from cadence.entrypoints.server.http.tenants import tenant_of
 from cadence.entrypoints.server.http.uploads import UPLOAD, Upload
 from cadence.entrypoints.server.protocol.audio.answers import (
     NoLogprobs,
+    ShownLogprobs,
     StreamWish,
     TextLogprobs,
-    TokenLogprobs,
     TranscriptStream,
     plain_answer,
     verbose_answer,
@@ -107,7 +107,7 @@ async def _answer(work: SpeechWork, request: Request, state: ServerState) -> Res
     return _shaped(await _transcript(events), work.form, state)
 
 
-def _logprobs(form: SpeechForm, state: ServerState) -> TokenLogprobs:
+def _logprobs(form: SpeechForm, state: ServerState) -> ShownLogprobs:
     return TextLogprobs(TokenNames(state.llm.tokenizer, as_ids=False)) if form.include else NoLogprobs()
 
 
