@@ -19,7 +19,10 @@ from cadence.entrypoints.speech.service import NullTranscriber, Speech
 from tests.server.fakes_speech import TEXT, TellsTimes, sound
 
 
-def transcribe(jobs: list[Job], wish: TranscriptWish = TranscriptWish()) -> int:
+PLAIN = TranscriptWish()
+
+
+def transcribe(jobs: list[Job], wish: TranscriptWish = PLAIN) -> int:
     async def run() -> int:
         return await transcribe_all(Speech(TellsTimes(), Recordings()), jobs, wish)
 
