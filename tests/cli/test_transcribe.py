@@ -18,7 +18,6 @@ from cadence.entrypoints.speech.requests import TranscriptWish
 from cadence.entrypoints.speech.service import NullTranscriber, Speech
 from tests.server.fakes_speech import TEXT, TellsTimes, sound
 
-
 PLAIN = TranscriptWish()
 
 
