@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from cadence.config.args import EngineArgs
+from cadence.core.alignment import AlignmentSpec
 from cadence.core.contract import control
 from cadence.core.contract.control import A, P, Verb
 from cadence.core.contract.request import FinishReason
@@ -89,7 +90,7 @@ class LLMEngine:
         self,
         request_id: str,
         prompt: Any,
-        params: SamplingParams | PoolingParams,
+        params: SamplingParams | PoolingParams | AlignmentSpec,
         arrival_time: float | None = None,
         lora_request: object | None = None,
         *,
@@ -105,6 +106,8 @@ class LLMEngine:
             raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
         if isinstance(params, PoolingParams):
             processed = self._inputs.process_pooling(request_id, prompt, params, priority, lora_request)
+        elif isinstance(params, AlignmentSpec):
+            processed = self._inputs.process_alignment(request_id, prompt, params, priority, lora_request)
         else:
             processed = self._inputs.process(request_id, prompt, params, priority, cap_logprobs, lora_request)
         self._processors.check(processed.request.params)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from cadence.core.alignment import AlignmentSpec
 from cadence.core.errors import InvalidRequestError
 from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
@@ -57,6 +58,13 @@ class AsyncInputs:
         prompt = formed(prompt, self._inputs.text_form)
         tokens = await self._cut(parse_prompt(prompt), self._inputs.kept_tokens(params))
         return self._inputs.process_pooling(request_id, tokens, params, **options)
+
+    async def process_alignment(
+        self, request_id: str, prompt: PromptType, spec: AlignmentSpec, **options: Any
+    ) -> ProcessedInput:
+        """options: the further parameters of `InputProcessor.process_alignment`"""
+        await self._turns.enter()
+        return self._inputs.process_alignment(request_id, prompt, spec, **options)
 
     async def prepared(self, prompt: PromptType) -> ParsedPrompt:
         """By the tokens that the model begins with, checked as for a request."""

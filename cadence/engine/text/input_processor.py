@@ -11,8 +11,10 @@ from typing import Any
 from cadence.config.encoder_config import NO_ENCODER, EncoderConfig
 from cadence.config.engine_config import ModelConfig
 from cadence.config.pooling import DECODER, PoolingConfig, TextForm
+from cadence.core.alignment import AlignmentSpec
 from cadence.core.attachments import Attachment
 from cadence.core.contract.request import EngineRequest, StopRule
+from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import ContextLengthError, InvalidRequestError
 from cadence.core.grammar import NO_DEFAULTS, GrammarDefaults, GrammarSpec
 from cadence.core.lora_request import adapter_of
@@ -188,17 +190,46 @@ class InputProcessor:
         token_ids = self._pooled_tokens(parsed, params)
         if parsed.second_from:
             spec = replace(spec, second_from=_checked_place(parsed.second_from, len(token_ids)))
+        given = (spec,) if adapter is None else (spec, adapter)
+        skip = params.skip_reading_prefix_cache
+        return self._without_tokens(request_id, replace(parsed, token_ids=token_ids), given, priority, skip)
+
+    def process_alignment(
+        self, request_id: str, prompt: Any, spec: AlignmentSpec, priority: int = 0, lora_request: object = None
+    ) -> ProcessedInput:
+        """prompt: what the encoder reads, and the tokens that are looked for in it after what the decoder begins with.
+        They may be as many as the model's context: no token comes after them."""
+        adapter = adapter_of(lora_request, self._limits.adapters)
+        parsed = self._prompts.divided(parse_prompt(prompt))
+        check_priority(priority)
+        token_ids, content = self.token_ids(parsed, room=0), parsed.source
+        if not isinstance(content, EncoderInput):
+            raise InvalidRequestError(spec.lacking, "prompt")
+        if spec.first >= len(token_ids) or not 1 <= spec.positions <= content.length or not spec.heads:
+            raise InvalidRequestError("an alignment needs tokens, positions and heads within those there are", "prompt")
+        given = (content, spec) if adapter is None else (content, spec, adapter)
+        return self._without_tokens(request_id, replace(parsed, token_ids=token_ids), given, priority)
+
+    def _without_tokens(
+        self,
+        request_id: str,
+        parsed: ParsedPrompt,
+        attachments: tuple[Attachment, ...],
+        priority: int,
+        skip_cache: bool | None = None,
+    ) -> ProcessedInput:
+        """One that gets values in their place. parsed: with its tokens, checked"""
         request = EngineRequest(
             request_id=request_id,
-            prompt_token_ids=token_ids,
-            params=NO_SAMPLING[params.skip_reading_prefix_cache],
+            prompt_token_ids=parsed.token_ids or [],
+            params=NO_SAMPLING[skip_cache],
             stop=NEVER_STOPS,
             seed=0,
             arrival_time=time.monotonic(),
             priority=priority,
             cache_salt=parsed.cache_salt,
             tenant=parsed.tenant,
-            attachments=(spec,) if adapter is None else (spec, adapter),
+            attachments=attachments,
         )
         engine = checked_rank(parsed.data_parallel_rank, self._limits.num_engines)
         return ProcessedInput(request=request, prompt_text=parsed.text, engine=engine)

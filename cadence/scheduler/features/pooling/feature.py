@@ -19,7 +19,8 @@ NO_NUMBERS = Failure(FailureCode.BAD_LOGITS, "the model produced NaN or infinite
 
 
 class PooledRequests(HostFeature):
-    """A request ends with what its last part of a prompt brought; what others brought before is kept until then."""
+    """A request ends with what its last part of a prompt brought; what others brought before is kept until then. So do
+    those of other features whose rows give values in place of tokens."""
 
     name = POOLING
 
@@ -39,7 +40,7 @@ class PooledRequests(HostFeature):
 def _take(request: RequestState, row: int, output: PooledOutput, news: News) -> None:
     if request.status is Status.FINISHED:
         return
-    parts: list[PooledOutput] = request.kept[POOLING]
+    parts: list[PooledOutput] = request.kept.setdefault(POOLING, [])
     parts.append(output)
     if output.is_last:
         update = news[row] = news_of(request, [])
