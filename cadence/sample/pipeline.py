@@ -58,7 +58,7 @@ class SamplePipeline:
             DeviceProcessors(device, num_rows, logits_processors),
             Penalties(device, num_rows),
             ThinkingBudget(device, num_rows),
-            SpeechTokens(device, num_rows),
+            SpeechTokens(device, ops, num_rows),
             self._masks,
         ]
         self._logprobs = LogprobsTable(device, num_rows, vocab_size, logprobs_mode)
