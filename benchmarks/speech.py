@@ -1,11 +1,11 @@
-"""Recordings to text with Whisper: Cadence, transformers and faster-whisper, each in a process of its own, turn by turn.
+"""Recordings to text with Whisper: Cadence, transformers and faster-whisper, each in a process of its own, by turns.
 
-    python -m benchmarks.speech --model FOLDER --ct2 FOLDER --recording FILE [--peer-path FOLDER] [--rounds 3] [--out FILE]
+    python -m benchmarks.speech --model FOLDER --ct2 FOLDER --recording FILE [--peer-path FOLDER] [--out FILE]
 
 FOLDER of --ct2 is the model as CTranslate2 has it, that of --model what benchmarks/whisper_from_ct2.py makes of it.
-Work: the recording, and eight at once (it without its first 0, 0.1, ... 0.7 seconds). All are greedy, with times, with the
-text before as context, and find the language out. Of a peer's ways to do eight, the best counts. Prints a JSON line per
-engine and work, and appends them to FILE.
+Work: the recording, and eight at once (it without its first 0, 0.1, ... 0.7 seconds). All are greedy, with times, with
+the text before as context, and find the language out. Of a peer's ways to do eight, the best counts. Prints a JSON line
+per engine and work, and appends them to FILE.
 """
 
 from __future__ import annotations
@@ -150,9 +150,7 @@ def serve(engine: str, args: argparse.Namespace) -> None:
         return lambda: print("heard " + json.dumps(ways[way](work[name])), file=sys.stderr, flush=True)
 
     several = list(ways)
-    turns.serve(
-        {"one": {several[0]: run("one", several[0])}, "eight": {way: run("eight", way) for way in several}}
-    )
+    turns.serve({"one": {several[0]: run("one", several[0])}, "eight": {way: run("eight", way) for way in several}})
 
 
 def compare(args: argparse.Namespace) -> list[dict[str, Any]]:

@@ -129,14 +129,15 @@ def check_token_mask(ops: Ops, vocab: int, dtype: torch.dtype, device: str) -> N
 
 
 def check_speech_rules(ops: Ops, vocab: int, device: str) -> None:
-    """Lines at every place of a transcript: at its beginning, in a pair of times and after it, in text, without rules."""
+    """Lines at every place of a transcript: at its beginning, in a pair of times, after it, in text; and without rules."""
     generator = torch.Generator().manual_seed(vocab)
     first, end, lines = vocab - 30, vocab - 40, 64
     rows = torch.randperm(lines, generator=generator)
     prompt_lens = torch.randint(1, 5, (lines,), generator=generator)
     lengths = prompt_lens + torch.randint(0, 6, (lines,), generator=generator)
     is_time = torch.rand((lines, 12), generator=generator) < 0.5
-    times, texts = (torch.randint(low, high, (lines, 12), generator=generator) for low, high in ((first, vocab), (0, end)))
+    times = torch.randint(first, vocab, (lines, 12), generator=generator)
+    texts = torch.randint(0, end, (lines, 12), generator=generator)
     written = WrittenTokens(torch.where(is_time, times, texts).int(), rows, lengths, prompt_lens)
     limits = torch.tensor([first, first - 1, end, first + 5]).repeat(lines, 1)
     limits[::7, 0], limits[1::7, 3] = NO_TIMES, 2**31

@@ -15,7 +15,9 @@ class SpeechLines:
 
     pairs: torch.Tensor  # [m, 2] int64, contiguous: a line and a token that it never gets
     first_pairs: torch.Tensor  # [f, 2] int64, contiguous: a line and a token that it does not begin with
-    times: torch.Tensor  # [S, 4] int64, contiguous: first timestamp or NO_TIMES, no_timestamps, end_of_text, last_initial
+    times: (
+        torch.Tensor
+    )  # [S, 4] int64, contiguous: first timestamp or NO_TIMES, no_timestamps, end_of_text, last_initial
     longest: int  # tokens that any of the rows can ever hold
 
 
