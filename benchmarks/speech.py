@@ -144,7 +144,7 @@ def works(recording: Path) -> dict[str, Recordings]:
 def serve(engine: str, args: argparse.Namespace) -> None:
     ways, work = ways_of(engine, args), works(args.recording)
     for transcribe in ways.values():
-        transcribe([work["one"][0][: 5 * RATE]])
+        transcribe([work["one"][0][: 31 * RATE]])
 
     def run(name: str, way: str) -> Callable[[], None]:
         return lambda: print("heard " + json.dumps(ways[way](work[name])), file=sys.stderr, flush=True)

@@ -129,7 +129,7 @@ def check_token_mask(ops: Ops, vocab: int, dtype: torch.dtype, device: str) -> N
 
 
 def check_speech_rules(ops: Ops, vocab: int, device: str) -> None:
-    """Lines at every place of a transcript: at its beginning, in a pair of times, after it, in text; and without rules."""
+    """Lines at every place of a transcript: its beginning, in a pair of times, after it, in text; and without rules."""
     generator = torch.Generator().manual_seed(vocab)
     first, end, lines = vocab - 30, vocab - 40, 64
     rows = torch.randperm(lines, generator=generator)
