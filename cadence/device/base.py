@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -62,6 +63,10 @@ class Device(Protocol):
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Zeroed memory for large pools; where the system can, pages are taken only when first written."""
+        ...
+
+    def torch_on(self, count: int) -> AbstractContextManager[None]:
+        """Around ops of torch's own on that many numbers each: few are not shared among its threads."""
         ...
 
     def synchronize(self) -> None: ...
