@@ -34,6 +34,11 @@ class MetricsByEngine:
     def finished(self, text: Completion) -> None:
         self._engines[text.engine].finished(text)
 
+    def pooled_finished(self, requests: Sequence[Completion]) -> None:
+        """Of requests for values in place of tokens, each a user's."""
+        for number in {each.engine for each in requests}:
+            self._engines[number].pooled_finished([each for each in requests if each.engine == number])
+
     def group_finished(self, engine: int, completions: int, longest: int) -> None:
         """engine: of the completion that ended last"""
         self._engines[engine].group_finished(completions, longest)
