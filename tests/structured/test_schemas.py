@@ -153,5 +153,5 @@ def test_what_only_leads_back_to_itself_is_refused_for_that_reason() -> None:
     """llguidance finds out when a token is asked for; that is not too much work."""
     schema = {"type": "object", "properties": {"a": {"anyOf": [{"$ref": "#/properties/a"}] * 40}}, "required": ["a"]}
     found = grammar("json_schema", json.dumps(schema), json_backends())
-    with pytest.raises(RefusedGrammarError, match="^leads to where no token of this model can follow$"):
+    with pytest.raises(RefusedGrammarError, match=r"^leads to where no token of this model can follow$"):
         try_out(found, step_seconds=60.0)
