@@ -12,7 +12,7 @@ import pytest
 
 from cadence.engine.text.input_processor import InputProcessor
 from cadence.entrypoints.server.routes import chat_batch
-from cadence.text.loop_share import BEGUN_AT_ONCE, LEAST
+from cadence.text.service.loop_share import BEGUN_AT_ONCE, LEAST
 from cadence.text.tokenizer import SHORT_TEXT, Tokenizer
 from tests.server.helpers import RunningApp
 from tests.server.test_completions import Serve

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cadence.core.errors import ConfigError
-from cadence.text.text_service import TextLimits
+from cadence.text.service.text_service import TextLimits
 from tests.helpers import tiny_tokenizers
 from tests.server.helpers import FakeLLM, RunningApp
 from tests.server.test_completions import Serve

@@ -83,8 +83,9 @@ def read_flags(flags: argparse.Namespace) -> tuple[EngineArgs, ServeOptions]:
     for variable in peer_env.SWITCHES:
         if peer_env.is_on(env.peer_variables(), variable):
             given.setdefault(variable.removeprefix("VLLM_").lower(), True)
-    if (limit := peer_env.count(env.peer_variables(), "VLLM_MAX_N_SEQUENCES")) is not None:
-        given.setdefault("max_completions", limit)
+    for variable, (option, factor) in peer_env.LIMITS.items():
+        if (limit := peer_env.count(env.peer_variables(), variable)) is not None:
+            given.setdefault(option, limit * factor)
     given.setdefault("served_model_name", [args.model])
     return args, ServeOptions(**given, **shared)
 
