@@ -1,10 +1,11 @@
-"""Texts per second of an encoder: Cadence and sentence-transformers, each in a process of its own, turn by turn.
+"""Texts per second of an encoder: Cadence and its peers, each in a process of its own, turn by turn.
 
-    python -m benchmarks.embeddings --model FOLDER [--peer-python PYTHON] [--texts 1000] [--rounds 3] [--out FILE]
+    python -m benchmarks.embeddings --model FOLDER [--peers sentence-transformers,onnxruntime] [--peer-python PYTHON]
+        [--peer-libs FOLDER] [--texts 1000] [--rounds 3] [--out FILE]
 
-Ratios are what counts: a noisy machine disturbs both. sentence-transformers runs by each of its batch sizes, and the
-best of them counts; it may live in another interpreter, which needs nothing of this project's. Prints a JSON line per
-engine and appends them to FILE.
+Ratios are what counts: a noisy machine disturbs all. A peer runs by each of its batch sizes, onnxruntime in float32 and
+in int8, and the best of them counts. Peers may live in another interpreter, which needs nothing of this project's, or
+in a folder that pip has filled (`pip install --target`). Prints a JSON line per engine and appends them to FILE.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import random
 import subprocess
 import sys
@@ -24,7 +26,7 @@ _BOOK = Path(__file__).parent / "texts" / "the_ball_and_the_cross.txt"
 _BATCH_SIZES = (8, 16, 32)
 _FEWEST, _MOST = 3, 150  # words of a text
 _SETTINGS: dict[str, dict[str, str]] = {"cadence": {}, "cadence-int8": {"quantization": "int8"}}
-_PEER = "sentence-transformers"
+_PEERS = ("sentence-transformers", "onnxruntime")
 
 Embed = Callable[[list[str]], object]
 
@@ -45,6 +47,9 @@ def ways_of(engine: str, model: str, threads: int) -> dict[str, Embed]:
     if engine in _SETTINGS:
         llm = importlib.import_module("cadence").LLM(model, **_SETTINGS[engine])
         return {"": lambda some: llm.embed(some, use_tqdm=False)}
+    if engine == "onnxruntime":
+        ways: dict[str, Embed] = importlib.import_module("benchmarks.peers.embed_onnx").ways_of(model, threads)
+        return ways
     opened = importlib.import_module("sentence_transformers").SentenceTransformer(model, device="cpu")
 
     def by(batch_size: int) -> Embed:
@@ -72,11 +77,15 @@ def _seconds(embed: Embed, work: list[str]) -> float:
 class Process:
     """An engine in its process."""
 
-    def __init__(self, engine: str, python: str, options: Sequence[str]) -> None:
+    def __init__(self, engine: str, python: str, options: Sequence[str], libs: str = "") -> None:
+        """libs: a folder that it imports from, too"""
         self.engine = engine
         self._best: dict[str, float] = {}
         command = [python, "-m", "benchmarks.embeddings", "--serve", engine, *options]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        paths = [path for path in (os.environ.get("PYTHONPATH", ""), libs) if path]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._process = subprocess.Popen(command, text=True, env=environment, **pipes)
         self._line()  # it is ready
 
     def turn(self) -> None:
@@ -102,19 +111,28 @@ class Process:
 def compare(args: argparse.Namespace) -> list[dict[str, Any]]:
     options = ["--model", args.model, "--texts", str(args.texts), "--threads", str(args.threads)]
     engines = [Process(engine, sys.executable, options) for engine in _SETTINGS]
-    engines.append(Process(_PEER, args.peer_python, options))
+    engines += [Process(peer, args.peer_python, options, args.peer_libs) for peer in args.peers.split(",")]
     for _ in range(args.rounds):
         for engine in engines:
             engine.turn()
     lines = [engine.end(args.texts) for engine in engines]
-    peer = lines[-1]["texts_per_s"]
-    return [{**line, "times_peer": round(line["texts_per_s"] / peer, 2), "texts": args.texts} for line in lines]
+    peers = {line["engine"]: line["texts_per_s"] for line in lines[len(_SETTINGS) :]}
+    return [
+        {
+            **line,
+            "texts": args.texts,
+            "times": {name: round(line["texts_per_s"] / rate, 2) for name, rate in peers.items()},
+        }
+        for line in lines
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a folder with an encoder, as sentence-transformers has it")
-    parser.add_argument("--peer-python", default=sys.executable, help="an interpreter with sentence-transformers")
+    parser.add_argument("--peer-python", default=sys.executable, help="an interpreter with the peers")
+    parser.add_argument("--peer-libs", default="", help="a folder of packages that peers import, too")
+    parser.add_argument("--peers", default=",".join(_PEERS))
     parser.add_argument("--texts", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
