@@ -15,18 +15,20 @@ import importlib
 import json
 import os
 import random
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from benchmarks import turns
 
 _BOOK = Path(__file__).parent / "texts" / "the_ball_and_the_cross.txt"
 _BATCH_SIZES = (8, 16, 32)
 _FEWEST, _MOST = 3, 150  # words of a text
 _SETTINGS: dict[str, dict[str, str]] = {"cadence": {}, "cadence-int8": {"quantization": "int8"}}
 _PEERS = ("sentence-transformers", "onnxruntime")
+_WORK = "embed"
 
 Embed = Callable[[list[str]], object]
 
@@ -59,72 +61,38 @@ def ways_of(engine: str, model: str, threads: int) -> dict[str, Embed]:
 
 
 def serve(engine: str, model: str, threads: int, count: int) -> None:
-    """For each line that comes: the seconds each way took, as a JSON line."""
     ways, work = ways_of(engine, model, threads), texts(count)
     for embed in ways.values():
         embed(work[:64])
-    print("ready", flush=True)
-    for _ in sys.stdin:
-        print(json.dumps({name: _seconds(embed, work) for name, embed in ways.items()}), flush=True)
-
-
-def _seconds(embed: Embed, work: list[str]) -> float:
-    start = time.perf_counter()
-    embed(work)
-    return time.perf_counter() - start
-
-
-class Process:
-    """An engine in its process."""
-
-    def __init__(self, engine: str, python: str, options: Sequence[str], libs: str = "") -> None:
-        """libs: a folder that it imports from, too"""
-        self.engine = engine
-        self._best: dict[str, float] = {}
-        command = [python, "-m", "benchmarks.embeddings", "--serve", engine, *options]
-        paths = [path for path in (os.environ.get("PYTHONPATH", ""), libs) if path]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._process = subprocess.Popen(command, text=True, env=environment, **pipes)
-        self._line()  # it is ready
-
-    def turn(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        for way, taken in json.loads(self._line()).items():
-            self._best[way] = min(taken, self._best.get(way, taken))
-
-    def end(self, count: int) -> dict[str, Any]:
-        self._process.communicate()
-        way = min(self._best, key=self._best.__getitem__)
-        return {"engine": self.engine, "way": way, "texts_per_s": round(count / self._best[way], 1)}
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(("ready", "{")):
-                return line
-        raise RuntimeError(f"{self.engine} ended with {self._process.wait()}")
+    turns.serve({_WORK: {name: partial(embed, work) for name, embed in ways.items()}})
 
 
 def compare(args: argparse.Namespace) -> list[dict[str, Any]]:
     options = ["--model", args.model, "--texts", str(args.texts), "--threads", str(args.threads)]
-    engines = [Process(engine, sys.executable, options) for engine in _SETTINGS]
-    engines += [Process(peer, args.peer_python, options, args.peer_libs) for peer in args.peers.split(",")]
+
+    def opened(engine: str, python: str, libs: str = "") -> turns.EngineProcess:
+        paths = os.pathsep.join(path for path in (os.environ.get("PYTHONPATH"), libs) if path)
+        run = ["env", f"PYTHONPATH={paths}", python, "-m", "benchmarks.embeddings"]
+        return turns.EngineProcess(engine, [*run, "--serve", engine, *options])
+
+    engines = [opened(engine, sys.executable) for engine in _SETTINGS]
+    engines += [opened(peer, args.peer_python, args.peer_libs) for peer in args.peers.split(",")]
     for _ in range(args.rounds):
         for engine in engines:
-            engine.turn()
-    lines = [engine.end(args.texts) for engine in engines]
+            engine.turn(_WORK)
+    lines = [_line(engine, args.texts) for engine in engines]
     peers = {line["engine"]: line["texts_per_s"] for line in lines[len(_SETTINGS) :]}
-    return [
-        {
-            **line,
-            "texts": args.texts,
-            "times": {name: round(line["texts_per_s"] / rate, 2) for name, rate in peers.items()},
-        }
-        for line in lines
-    ]
+    return [{**line, "texts": args.texts, "times": _times(line["texts_per_s"], peers)} for line in lines]
+
+
+def _times(own: float, peers: dict[str, float]) -> dict[str, float]:
+    return {name: round(own / rate, 2) for name, rate in peers.items()}
+
+
+def _line(engine: turns.EngineProcess, count: int) -> dict[str, Any]:
+    engine.end()
+    way, taken = engine.best(_WORK)
+    return {"engine": engine.engine, "way": way, "texts_per_s": round(count / taken, 1)}
 
 
 def main() -> None:

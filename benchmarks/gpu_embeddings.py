@@ -4,7 +4,7 @@
 
 Texts are random token ids, all of one length; a warm-up of the same texts, then the best of three. With half a million
 tokens a case (`--count` is of texts of 128), the four cases are to take at most 150 seconds on an H200. The limit
-counts the multiplications of the layers' matrices alone, at the rate that large products of bfloat16 reach on the machine.
+counts the multiplications of the layers' matrices alone, at the rate that large products of bfloat16 reach there.
 """
 
 from __future__ import annotations

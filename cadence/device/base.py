@@ -1,8 +1,9 @@
-"""The one door to the hardware. `cpu.py` and `cuda.py` are true twins behind this interface."""
+"""The one door to the hardware. `cpu.py` and `cuda.py` are true twins, both with this interface."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -48,7 +49,7 @@ class Device(Protocol):
     num_sharers: int  # processes of one engine that use it
 
     def upload(self, array_np: np.ndarray) -> torch.Tensor:
-        """A new device tensor with the array's contents; the array may be reused at once, nobody waits."""
+        """A new device tensor with the array's contents; the array may be reused at once, nothing waits."""
         ...
 
     def download(self, tensors: Sequence[torch.Tensor]) -> Transfer:
@@ -62,6 +63,10 @@ class Device(Protocol):
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Zeroed memory for large pools; where the system can, pages are taken only when first written."""
+        ...
+
+    def torch_on(self, count: int) -> AbstractContextManager[None]:
+        """Around ops of torch's own on that many numbers each: few are not shared among its threads."""
         ...
 
     def synchronize(self) -> None: ...

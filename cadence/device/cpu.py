@@ -8,8 +8,8 @@ import os
 import platform
 import resource
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ from cadence.device.cpus import allowed_cpus, usable_cpus
 _logger = logging.getLogger(__name__)
 
 _BF16_FLAGS = {"amx_bf16", "avx512_bf16", "bf16", "svebf16"}
+_FEW = 2**19  # numbers: ten lines of logits of a large vocabulary
 _FP16_FLAGS = {"amx_fp16", "avx512_fp16", "asimdhp"}
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -64,6 +65,18 @@ class CpuDevice:
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         # numpy asks the system for zeroed pages and touches none; torch.zeros would write them all.
         return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)
+
+    def torch_on(self, count: int) -> AbstractContextManager[None]:
+        return self._one_torch_thread() if count <= _FEW and self.calls.num_threads > 1 else nullcontext()
+
+    @contextmanager
+    def _one_torch_thread(self) -> Generator[None, None, None]:
+        """After each op that torch shares, its threads spin for a while, where ours want to run."""
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(self.calls.num_threads)
 
     def synchronize(self) -> None:
         """Nothing is ever in flight."""

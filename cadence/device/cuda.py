@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic
 from weakref import WeakSet
 
@@ -112,6 +113,9 @@ class CudaDevice:
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype, device=self.torch_device)
+
+    def torch_on(self, count: int) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)

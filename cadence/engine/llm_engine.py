@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from cadence.config.args import EngineArgs
+from cadence.core.alignment import AlignmentSpec
 from cadence.core.contract import control
 from cadence.core.contract.control import A, P, Verb
 from cadence.core.contract.request import FinishReason
@@ -91,7 +92,7 @@ class LLMEngine:
         self,
         request_id: str,
         prompt: Any,
-        params: SamplingParams | PoolingParams,
+        params: SamplingParams | PoolingParams | AlignmentSpec,
         arrival_time: float | None = None,
         lora_request: object | None = None,
         *,
@@ -108,14 +109,18 @@ class LLMEngine:
             return
         hints = check_keywords("LLMEngine", extras)
         self._check_new(request_id)
-        processed = self._inputs.process(request_id, prompt, params, priority, cap_logprobs, lora_request)
+        if isinstance(params, AlignmentSpec):
+            processed = self._inputs.process_alignment(request_id, prompt, params, priority, lora_request)
+        else:
+            processed = self._inputs.process(request_id, prompt, params, priority, cap_logprobs, lora_request)
         self._processors.check(processed.request.params)
         warnings = self._unused.warnings(processed.request.params, priority, hints)
         children = fan_out(processed.request)
         self._outputs.add(request_id, children, processed.prompt_text, warnings, lora_request)
         try:
             for child in children:
-                self._processors.give(child)
+                if child.samples:
+                    self._processors.give(child)
                 core.add(child, processed.engine)
         except BaseException:
             core.abort([child.request_id for child in children])

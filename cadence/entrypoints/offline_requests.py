@@ -39,7 +39,7 @@ class OfflineRequests:
         adapters: Sequence[object],
         extras: dict[str, Any],
     ) -> list[str]:
-        """All or nothing: a bad prompt, or an interrupt, leaves no half-submitted batch behind. Prompts are taken as
+        """All or nothing: a bad prompt, or an interrupt, leaves no half-submitted batch. Prompts are taken as
         they come: the engine computes the first ones meanwhile."""
         ids: list[str] = []
         with self.dropped_on_error(ids) as interrupts:

@@ -47,6 +47,7 @@ class SamplePipeline:
         logits_processors: Sequence[LogitsProcessor] = (),
         new_sampler: SamplerFactory = Sampler,
     ) -> None:
+        self._device = device
         sampling = SamplingTable(device, num_rows, FLOATS)
         self._masks = MaskedRows(device, ops, num_rows)
         features: list[RowStep] = [
@@ -58,7 +59,7 @@ class SamplePipeline:
             DeviceProcessors(device, num_rows, logits_processors),
             Penalties(device, num_rows),
             ThinkingBudget(device, num_rows),
-            SpeechTokens(device, num_rows),
+            SpeechTokens(device, ops, num_rows),
             self._masks,
         ]
         self._logprobs = LogprobsTable(device, num_rows, vocab_size, logprobs_mode)
@@ -94,7 +95,10 @@ class SamplePipeline:
         """logits [S, V], written to."""
         if self._masks.active(ctx.rows_np) and self._only_masked(ctx.rows_np):
             return self._draw_masked(logits, ctx)
-        logits = logits.float()
+        with self._device.torch_on(logits.numel()):
+            return self._sample_by_steps(logits.float(), ctx)
+
+    def _sample_by_steps(self, logits: torch.Tensor, ctx: SampleContext) -> SampleOutput:
         steps = [step for step in self._steps if step.active(ctx.rows_np)]
         peaks = [logits.amax(dim=-1)] if steps else []  # a step may hide what the model did wrong
         asked = self._logprobs.take(logits, ctx) if self._logprobs.raw else []

@@ -11,6 +11,8 @@ def top_tokens(logits: torch.Tensor, k: int) -> torch.Tensor:
     Selects on keys that are all different (the logit's bits in numeric order, then the id), so that the first j
     columns are the answer for j.
     """
+    if k == 0:
+        return torch.empty((logits.shape[0], 0), dtype=torch.int64, device=logits.device)
     vocab_size = logits.shape[-1]
     ordered = (logits + 0.0).view(torch.int32)  # -0.0 becomes 0.0, its equal
     ordered ^= ordered >> 31 & 0x7FFFFFFF

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import torch
 
 from cadence.kernels.interface.ops import Ops
+from cadence.kernels.interface.speech_lines import NO_TIMES, SpeechLines, WrittenTokens
 from cadence.kernels.reference.kv_rows import MOST, unpack_rows
 from cadence.kernels.reference.ops import ReferenceOps
 from tests.helpers.kernel_cases import AttentionCase, make_inputs, spread
@@ -124,3 +126,33 @@ def check_token_mask(ops: Ops, vocab: int, dtype: torch.dtype, device: str) -> N
     assert torch.equal(there.cpu().view(torch.int16), wanted.view(torch.int16))
     assert torch.equal(wanted[1].view(torch.int16), table[1].view(torch.int16))
     assert wanted[3, vocab // 2].isnan() and wanted[4, vocab // 2] == float("inf")  # a fault of the model is not hidden
+
+
+def check_speech_rules(ops: Ops, vocab: int, device: str) -> None:
+    """Lines at every place of a transcript: its beginning, in a pair of times, after it, in text; and without rules."""
+    generator = torch.Generator().manual_seed(vocab)
+    first, end, lines = vocab - 30, vocab - 40, 64
+    rows = torch.randperm(lines, generator=generator)
+    prompt_lens = torch.randint(1, 5, (lines,), generator=generator)
+    lengths = prompt_lens + torch.randint(0, 6, (lines,), generator=generator)
+    is_time = torch.rand((lines, 12), generator=generator) < 0.5
+    times = torch.randint(first, vocab, (lines, 12), generator=generator)
+    texts = torch.randint(0, end, (lines, 12), generator=generator)
+    written = WrittenTokens(torch.where(is_time, times, texts).int(), rows, lengths, prompt_lens)
+    limits = torch.tensor([first, first - 1, end, first + 5]).repeat(lines, 1)
+    limits[::7, 0], limits[1::7, 3] = NO_TIMES, 2**31
+    pairs = torch.stack([torch.arange(lines), torch.arange(lines) % end], 1)
+    own = SpeechLines(pairs, pairs.roll(1, 0).contiguous(), limits, 12)
+    table = torch.randn((lines, vocab + 3), generator=generator) * 4
+    table[::3, first:] += 6.0  # times win over text, where they may come
+    wanted, there = table.clone(), table.to(device)
+    REFERENCE.apply_speech_rules(wanted[:, :vocab], own, written)
+    ops.apply_speech_rules(there[:, :vocab], _on(own, device), _on(written, device))
+    assert torch.equal(there.cpu(), wanted)
+    assert not wanted[:, :vocab].isinf().all(dim=1).any()
+
+
+def _on(parts: Any, device: str) -> Any:
+    """The same dataclass, with its tensors there."""
+    given = ((each.name, getattr(parts, each.name)) for each in fields(parts))
+    return replace(parts, **{name: value.to(device) for name, value in given if isinstance(value, torch.Tensor)})

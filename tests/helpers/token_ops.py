@@ -15,6 +15,7 @@ from cadence.kernels.interface.expert_ops import PackedExperts, Routing
 from cadence.kernels.interface.lora_ops import ENTRY_WORDS, NO_PART, LoraMap, LoraPart
 from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.interface.ops import Activation, DrawParams, Rotation
+from cadence.kernels.interface.speech_lines import SpeechLines, WrittenTokens
 from cadence.kernels.reference.kv_rows import QUANTISED
 from tests.helpers.kernel_checks_fused import one_token_each
 from tests.helpers.packed_kinds import EVERY, make
@@ -93,6 +94,16 @@ def rope_write_kv(ops: CpuOps, dtype: torch.dtype, at: torch.Tensor) -> Tensors:
 def masked(ops: CpuOps, dtype: torch.dtype, at: torch.Tensor) -> Tensors:
     logits, masks = tokens(dtype, at), torch.arange(TOKENS * 3, dtype=torch.int32).view(-1, 3) * 77_777
     ops.apply_token_mask(logits, masks, at.int())
+    return [logits]
+
+
+def ruled(ops: CpuOps, dtype: torch.dtype, at: torch.Tensor) -> Tensors:
+    logits, table = tokens(torch.float32, at, width=3001), torch.tensor([7, 2990, 8, 2995, 2995], dtype=torch.int32)
+    lengths = 2 + at % 4
+    times = torch.tensor([2980, 2979, 2970, 2985]).repeat(len(at), 1)
+    pairs = torch.stack([torch.arange(len(at)), at], 1)
+    written = WrittenTokens(table[None], torch.zeros_like(at), lengths, torch.full_like(at, 2))
+    ops.apply_speech_rules(logits, SpeechLines(pairs, pairs + torch.tensor([0, 1]), times, 5), written)
     return [logits]
 
 
@@ -192,8 +203,10 @@ EVERY_OP: dict[str, Op] = {
     "write_kv": write_kv,
     "rope_write_kv": rope_write_kv,
     "apply_token_mask": masked,
+    "apply_speech_rules": ruled,
     "gumbel_noise": lambda ops, dtype, at: [ops.gumbel_noise(SHUFFLED[at], at, 1000)],
     "draw": draw,
+    "token_sums": lambda ops, dtype, at: [ops.token_sums(tokens(dtype, at), torch.arange(len(at)), len(at))],
     "packed.lookup": lookup,
     "packed.converted": lambda ops, dtype, at: [ops.packed.converted(tokens(dtype, at), other) for other in FLOATS],
     "lora.add": lora_add,

@@ -9,7 +9,7 @@ from cadence.device.calls import Calls
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.cpu.packed.weights import PackedRows
 from cadence.kernels.interface.ops import Activation
-from tests.helpers.kernel_checks import REFERENCE, assert_close, check_token_mask
+from tests.helpers.kernel_checks import REFERENCE, assert_close, check_speech_rules, check_token_mask
 from tests.helpers.packing import pack_bf16, pack_f32
 
 pytestmark = pytest.mark.device
@@ -72,6 +72,11 @@ def test_sums_and_caps(ops: CpuOps, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("vocab_size", [1, 31, 32, 33, 3001, 50_000])
 def test_masks_bar_what_the_reference_bars(ops: CpuOps, vocab_size: int, dtype: torch.dtype) -> None:
     check_token_mask(ops, vocab_size, dtype, "cpu")
+
+
+@pytest.mark.parametrize("vocab_size", [64, 3001, 51_865])
+def test_rules_of_speech_bar_what_the_reference_bars(ops: CpuOps, vocab_size: int) -> None:
+    check_speech_rules(ops, vocab_size, "cpu")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

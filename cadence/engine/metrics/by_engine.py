@@ -45,8 +45,8 @@ class MetricsByEngine:
 
     def snapshot(self, stats: Sequence[EngineStats]) -> list[Metric]:
         """Of each engine."""
-        return [metric for one, told in zip(self._engines, stats, strict=True) for metric in one.snapshot(told)]
+        return [metric for one, own in zip(self._engines, stats, strict=True) for metric in one.snapshot(own)]
 
     def restarts(self, counts: Sequence[tuple[int, int, int]]) -> list[Metric]:
         """Of each engine: restarts, requests quarantined, requests that failed by it."""
-        return [metric for one, told in zip(self._engines, counts, strict=True) for metric in one.restarts(*told)]
+        return [metric for one, own in zip(self._engines, counts, strict=True) for metric in one.restarts(*own)]

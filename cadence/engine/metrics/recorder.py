@@ -30,7 +30,7 @@ class MetricsRecorder:
         max_loras: int = 0,
         engine: int = 0,
     ) -> None:
-        """`cache`: the settings of the KV cache, by name. `most_drafts`: of a forward; 0 = nobody speculates.
+        """`cache`: the settings of the KV cache, by name. `most_drafts`: of a forward; 0 = no speculation.
         `max_loras`: 0 = requests have no adapters."""
         self._most_drafts = most_drafts
         self._max_loras = max_loras

@@ -11,8 +11,10 @@ from typing import Any
 from cadence.config.encoder_config import NO_ENCODER, EncoderConfig
 from cadence.config.engine_config import ModelConfig
 from cadence.config.pooling import DECODER, PoolingConfig, TextForm
+from cadence.core.alignment import AlignmentSpec
 from cadence.core.attachments import Attachment
 from cadence.core.contract.request import EngineRequest, StopRule
+from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import ContextLengthError, InvalidRequestError
 from cadence.core.grammar import NO_DEFAULTS, GrammarDefaults, GrammarSpec
 from cadence.core.lora_request import adapter_of
@@ -24,8 +26,8 @@ from cadence.engine.text.pooled_ask import NO_SAMPLING, PooledAsk
 from cadence.engine.text.prompts import ParsedPrompt, parse_prompt
 from cadence.engine.text.token_ids import check_range, integers
 from cadence.text.cut_texts import encode_cut
-from cadence.text.loop_share import LEAST
 from cadence.text.null_tokenizer import AnyTokenizer
+from cadence.text.service.loop_share import LEAST
 
 _MASK64 = (1 << 64) - 1
 _INT64 = 1 << 63
@@ -194,17 +196,46 @@ class InputProcessor:
         spec, token_ids = ask.spec, self._pooled_tokens(parsed, ask.kept)
         if parsed.second_from:
             spec = replace(spec, second_from=_checked_place(parsed.second_from, len(token_ids)))
+        given = ask.attachments(spec)
+        return self._without_tokens(request_id, parsed, token_ids, ask.sampling, given, ask.priority)
+
+    def process_alignment(
+        self, request_id: str, prompt: Any, spec: AlignmentSpec, priority: int = 0, lora_request: object = None
+    ) -> ProcessedInput:
+        """prompt: what the encoder reads, and the tokens that are looked for in it after what the decoder begins with.
+        They may be as many as the model's context: no token comes after them."""
+        adapter = adapter_of(lora_request, self._limits.adapters)
+        parsed = self._prompts.divided(parse_prompt(prompt))
+        check_priority(priority)
+        token_ids, content = self.token_ids(parsed, room=0), parsed.source
+        if not isinstance(content, EncoderInput):
+            raise InvalidRequestError(spec.lacking, "prompt")
+        if spec.first >= len(token_ids) or not 1 <= spec.positions <= content.length or not spec.heads:
+            raise InvalidRequestError("an alignment needs tokens, positions and heads within those there are", "prompt")
+        given = (content, spec) if adapter is None else (content, spec, adapter)
+        return self._without_tokens(request_id, parsed, token_ids, NO_SAMPLING[None], given, priority)
+
+    def _without_tokens(
+        self,
+        request_id: str,
+        parsed: ParsedPrompt,
+        token_ids: list[int],
+        sampling: SamplingParams,
+        attachments: tuple[Attachment, ...],
+        priority: int,
+    ) -> ProcessedInput:
+        """One that gets values in their place. sampling: one of `NO_SAMPLING`"""
         request = EngineRequest(
             request_id=request_id,
             prompt_token_ids=token_ids,
-            params=ask.sampling,
+            params=sampling,
             stop=NEVER_STOPS,
             seed=0,
             arrival_time=time.monotonic(),
-            priority=ask.priority,
+            priority=priority,
             cache_salt=parsed.cache_salt,
             tenant=parsed.tenant,
-            attachments=ask.attachments(spec),
+            attachments=attachments,
         )
         engine = checked_rank(parsed.data_parallel_rank, self._limits.num_engines)
         return ProcessedInput(request, parsed.text, engine)

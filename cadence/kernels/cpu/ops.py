@@ -31,6 +31,7 @@ from cadence.kernels.interface.ops import (
     Rotation,
     Triple,
 )
+from cadence.kernels.interface.speech_lines import SpeechLines, WrittenTokens
 from cadence.kernels.reference import compose
 
 TABLE.check("activation", {kind.name: int(kind) for kind in Activation})
@@ -220,6 +221,14 @@ class CpuOps:
         self._c.token_mask(
             logits=logits, masks=masks, mask_of_line=mask_of_line, lines=logits.shape[0], vocab=logits.shape[1],
             logits_stride=logits.stride(0), mask_stride=masks.stride(0), dtype=logits.dtype,
+        )  # fmt: skip
+
+    def apply_speech_rules(self, logits: torch.Tensor, own: SpeechLines, written: WrittenTokens) -> None:
+        self._c.speech_rules(
+            logits=logits, pairs=own.pairs, first_pairs=own.first_pairs, times=own.times, rows=written.rows,
+            lengths=written.lengths, prompt_lens=written.prompt_lens, tokens=written.tokens, lines=logits.shape[0],
+            vocab=logits.shape[1], logits_stride=logits.stride(0), token_stride=written.tokens.stride(0),
+            num_pairs=len(own.pairs), num_first=len(own.first_pairs),
         )  # fmt: skip
 
     def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:

@@ -13,6 +13,7 @@ from cadence.kernels.interface.expert_ops import ExpertOps
 from cadence.kernels.interface.lora_ops import LoraOps
 from cadence.kernels.interface.matrix import MatrixPacker, Norm, Pair
 from cadence.kernels.interface.row_ops import RowOps
+from cadence.kernels.interface.speech_lines import SpeechLines, WrittenTokens
 from cadence.kernels.interface.suffix_ops import SuffixOps
 
 MaybeTensor = torch.Tensor | None
@@ -89,7 +90,7 @@ class Ops(Protocol):
         ...
 
     def zeros_like(self, x: torch.Tensor) -> torch.Tensor:
-        """Zeros that nobody writes to."""
+        """Zeros that are never written to."""
         ...
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -196,6 +197,14 @@ class Ops(Protocol):
 
         logits [L, V], contiguous lines; masks [M, ceil(V / 32)] int32, contiguous: bit t % 32 of word t // 32 is set
         where token t is allowed; mask_of_line [L] int32: a line of masks, or -1 = no mask.
+        """
+        ...
+
+    def apply_speech_rules(self, logits: torch.Tensor, own: SpeechLines, written: WrittenTokens) -> None:
+        """Sets to -inf, in place, what the transcript of a line may not go on with: tokens that `own` lists, times that
+        would break a pair or go back, and text where all times together are likelier than any of it.
+
+        logits [S, V] float32, contiguous lines.
         """
         ...
 

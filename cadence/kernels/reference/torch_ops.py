@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from cadence.core.errors import ConfigError
 from cadence.kernels.interface.matrix import MatrixPacker
 from cadence.kernels.interface.ops import SUM_MOST, SUM_SCALE, Activation, MaybeTensor, Pair
+from cadence.kernels.interface.speech_lines import SpeechLines, WrittenTokens
+from cadence.kernels.reference.speech_rules import apply_speech_rules
 
 
 class TorchOps:
@@ -46,6 +48,9 @@ class TorchOps:
         sums[:, :-1].index_add_(0, segments, multiples)
         sums[:, -1:].index_add_(0, segments, is_lost.to(torch.int64))
         return sums
+
+    def apply_speech_rules(self, logits: torch.Tensor, own: SpeechLines, written: WrittenTokens) -> None:
+        apply_speech_rules(logits, own, written)
 
     def pick(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
         return x.index_select(0, at)

@@ -228,6 +228,15 @@ struct token_mask {
     int64_t lines, vocab, logits_stride, mask_stride, dtype;
 };
 
+/* Logits of lines, in place, -inf where their rules say so: pairs [num_pairs] and first_pairs [num_first] of a line and a
+ * token, times [lines, 4], as interface/speech_lines.py has them. */
+struct speech_rules {
+    float *logits;
+    const int64_t *pairs, *first_pairs, *times, *rows, *lengths, *prompt_lens;
+    const int32_t *tokens; /* [rows, token_stride] */
+    int64_t lines, vocab, logits_stride, token_stride, num_pairs, num_first;
+};
+
 /* out [rows, vocab]. */
 struct gumbel {
     float *out;

@@ -21,16 +21,16 @@ NO_NUMBERS = Failure(FailureCode.BAD_LOGITS, "the model produced NaN or infinite
 
 
 class PooledRequests(HostFeature):
-    """A request ends with what its last part of a prompt brought; what others brought before is kept until then."""
+    """A request ends with what its last part of a prompt brought; what others brought before is kept until then. So do
+    those of other features whose rows give values in place of tokens."""
 
     name = POOLING
 
     def begin(self, request: RequestState, draft: PlanDraft) -> PoolingSpec | None:
         """One that was preempted computes all of its tokens again."""
-        spec = request.request.attached(PoolingSpec)
-        if spec is not None:
+        if not request.request.samples:
             request.kept[POOLING] = []
-        return spec
+        return request.request.attached(PoolingSpec)
 
     def reconcile(self, step: StepInFlight, result: StepResult, news: News, books: Books) -> None:
         requests, ended = books.rows.requests, list[RequestUpdate]()
