@@ -1,10 +1,11 @@
-"""Texts per second of an encoder: Cadence and sentence-transformers, each in a process of its own, turn by turn.
+"""Texts per second of an encoder: Cadence and its peers, each in a process of its own, turn by turn.
 
-    python -m benchmarks.embeddings --model FOLDER [--peer-python PYTHON] [--texts 1000] [--rounds 3] [--out FILE]
+    python -m benchmarks.embeddings --model FOLDER [--peers sentence-transformers,onnxruntime] [--peer-python PYTHON]
+        [--peer-libs FOLDER] [--texts 1000] [--rounds 3] [--out FILE]
 
-Ratios are what counts: a noisy machine disturbs both. sentence-transformers runs by each of its batch sizes, and the
-best of them counts; it may live in another interpreter, which needs nothing of this project's. Prints a JSON line per
-engine and appends them to FILE.
+Ratios are what counts: a noisy machine disturbs all. A peer runs by each of its batch sizes, onnxruntime in float32 and
+in int8, and the best of them counts. Peers may live in another interpreter, which needs nothing of this project's, or
+in a folder that pip has filled (`pip install --target`). Prints a JSON line per engine and appends them to FILE.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import random
 import sys
 from collections.abc import Callable
@@ -25,7 +27,7 @@ _BOOK = Path(__file__).parent / "texts" / "the_ball_and_the_cross.txt"
 _BATCH_SIZES = (8, 16, 32)
 _FEWEST, _MOST = 3, 150  # words of a text
 _SETTINGS: dict[str, dict[str, str]] = {"cadence": {}, "cadence-int8": {"quantization": "int8"}}
-_PEER = "sentence-transformers"
+_PEERS = ("sentence-transformers", "onnxruntime")
 _WORK = "embed"
 
 Embed = Callable[[list[str]], object]
@@ -47,6 +49,9 @@ def ways_of(engine: str, model: str, threads: int) -> dict[str, Embed]:
     if engine in _SETTINGS:
         llm = importlib.import_module("cadence").LLM(model, **_SETTINGS[engine])
         return {"": lambda some: llm.embed(some, use_tqdm=False)}
+    if engine == "onnxruntime":
+        ways: dict[str, Embed] = importlib.import_module("benchmarks.peers.embed_onnx").ways_of(model, threads)
+        return ways
     opened = importlib.import_module("sentence_transformers").SentenceTransformer(model, device="cpu")
 
     def by(batch_size: int) -> Embed:
@@ -65,16 +70,23 @@ def serve(engine: str, model: str, threads: int, count: int) -> None:
 def compare(args: argparse.Namespace) -> list[dict[str, Any]]:
     options = ["--model", args.model, "--texts", str(args.texts), "--threads", str(args.threads)]
 
-    def opened(engine: str, python: str) -> turns.EngineProcess:
-        return turns.EngineProcess(engine, [python, "-m", "benchmarks.embeddings", "--serve", engine, *options])
+    def opened(engine: str, python: str, libs: str = "") -> turns.EngineProcess:
+        paths = os.pathsep.join(path for path in (os.environ.get("PYTHONPATH"), libs) if path)
+        run = ["env", f"PYTHONPATH={paths}", python, "-m", "benchmarks.embeddings"]
+        return turns.EngineProcess(engine, [*run, "--serve", engine, *options])
 
-    engines = [*(opened(engine, sys.executable) for engine in _SETTINGS), opened(_PEER, args.peer_python)]
+    engines = [opened(engine, sys.executable) for engine in _SETTINGS]
+    engines += [opened(peer, args.peer_python, args.peer_libs) for peer in args.peers.split(",")]
     for _ in range(args.rounds):
         for engine in engines:
             engine.turn(_WORK)
     lines = [_line(engine, args.texts) for engine in engines]
-    peer = lines[-1]["texts_per_s"]
-    return [{**line, "times_peer": round(line["texts_per_s"] / peer, 2), "texts": args.texts} for line in lines]
+    peers = {line["engine"]: line["texts_per_s"] for line in lines[len(_SETTINGS) :]}
+    return [{**line, "texts": args.texts, "times": _times(line["texts_per_s"], peers)} for line in lines]
+
+
+def _times(own: float, peers: dict[str, float]) -> dict[str, float]:
+    return {name: round(own / rate, 2) for name, rate in peers.items()}
 
 
 def _line(engine: turns.EngineProcess, count: int) -> dict[str, Any]:
@@ -86,7 +98,9 @@ def _line(engine: turns.EngineProcess, count: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a folder with an encoder, as sentence-transformers has it")
-    parser.add_argument("--peer-python", default=sys.executable, help="an interpreter with sentence-transformers")
+    parser.add_argument("--peer-python", default=sys.executable, help="an interpreter with the peers")
+    parser.add_argument("--peer-libs", default="", help="a folder of packages that peers import, too")
+    parser.add_argument("--peers", default=",".join(_PEERS))
     parser.add_argument("--texts", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)

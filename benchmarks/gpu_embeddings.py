@@ -1,9 +1,10 @@
 """Embeddings on a GPU with dummy weights, beside the limit of the products. One JSON line per case.
 
-    python -m benchmarks.gpu_embeddings [--shapes bert-base,qwen3-0.6b] [--tokens 128,512] [--count 4096]
+    python -m benchmarks.gpu_embeddings [--shapes bert-base,qwen3-0.6b] [--tokens 128,512] [--count 4096] [--out FILE]
 
-Texts are random token ids, all of one length; a warm-up of the same texts, then the best of three. The limit counts the
-multiplications of the layers' matrices alone, at the rate that large products of bfloat16 reach on the machine.
+Texts are random token ids, all of one length; a warm-up of the same texts, then the best of three. With half a million
+tokens a case (`--count` is of texts of 128), the four cases are to take at most 150 seconds on an H200. The limit
+counts the multiplications of the layers' matrices alone, at the rate that large products of bfloat16 reach there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import random
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -45,9 +47,8 @@ def product_rate() -> float:
     return 8192**3 / best
 
 
-def measure(name: str, tokens: int, count: int, rate: float) -> dict:
-    shape, draw = SHAPES[name], random.Random(0)
-    texts = [{"prompt_token_ids": [draw.randrange(1000, 20000) for _ in range(tokens)]} for _ in range(count)]
+def measure(name: str, lengths: list[int], count: int, rate: float) -> Iterator[dict]:
+    """For each length of texts, with one engine."""
     with tempfile.TemporaryDirectory() as folder:
         write_shape(name, Path(folder))
         with LLM(
@@ -58,13 +59,20 @@ def measure(name: str, tokens: int, count: int, rate: float) -> dict:
             runner="pooling",
             enable_prefix_caching=False,  # the same texts come again
         ) as llm:
-            llm.embed(texts, use_tqdm=False)
-            seconds = []
-            for _ in range(3):
-                start = time.perf_counter()
-                llm.embed(texts, use_tqdm=False)
-                seconds.append(time.perf_counter() - start)
-    per_second, limit = count * tokens / min(seconds), rate / products(shape)
+            for tokens in lengths:
+                yield _case(llm, name, tokens, count * 128 // tokens, rate)
+
+
+def _case(llm: LLM, name: str, tokens: int, count: int, rate: float) -> dict:
+    draw = random.Random(0)
+    texts = [{"prompt_token_ids": [draw.randrange(1000, 20000) for _ in range(tokens)]} for _ in range(count)]
+    llm.embed(texts, use_tqdm=False)
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        llm.embed(texts, use_tqdm=False)
+        seconds.append(time.perf_counter() - start)
+    per_second, limit = count * tokens / min(seconds), rate / products(SHAPES[name])
     return {
         "shape": name,
         "texts": count,
@@ -80,12 +88,21 @@ def main() -> None:
     parser.add_argument("--shapes", default="bert-base,qwen3-0.6b")
     parser.add_argument("--tokens", default="128,512")
     parser.add_argument("--count", type=int, default=4096)
+    parser.add_argument("--out", type=Path, help="a file that gets the lines, too")
     options = parser.parse_args()
-    rate = product_rate()
-    print(json.dumps({"machine": describe_machine(), "bf16_tflop_s": round(2 * rate / 1e12)}), flush=True)
+    rate, lengths = product_rate(), [int(each) for each in options.tokens.split(",")]
+    say(options.out, {"machine": describe_machine(), "bf16_tflop_s": round(2 * rate / 1e12)})
     for name in options.shapes.split(","):
-        for tokens in map(int, options.tokens.split(",")):
-            print(json.dumps(measure(name, tokens, options.count * 128 // tokens, rate)), flush=True)
+        for line in measure(name, lengths, options.count, rate):
+            say(options.out, line)
+
+
+def say(out: Path | None, line: dict) -> None:
+    """At once: a run that is cut short leaves what it has measured."""
+    print(json.dumps(line), flush=True)
+    if out:
+        with out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

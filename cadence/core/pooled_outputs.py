@@ -70,7 +70,8 @@ class EmbeddingRequestOutput(PoolingRequestOutput[EmbeddingOutput]):
 
     @classmethod
     def from_base(cls, output: PoolingRequestOutput[PoolingOutput]) -> Self:
-        return cls(output.request_id, EmbeddingOutput.from_base(output.outputs), **_beside(output))
+        values = EmbeddingOutput.from_base(output.outputs)
+        return cls(output.request_id, values, output.prompt_token_ids, output.finished, output.num_cached_tokens)
 
 
 class ClassificationRequestOutput(PoolingRequestOutput[ClassificationOutput]):
@@ -78,7 +79,8 @@ class ClassificationRequestOutput(PoolingRequestOutput[ClassificationOutput]):
 
     @classmethod
     def from_base(cls, output: PoolingRequestOutput[PoolingOutput]) -> Self:
-        return cls(output.request_id, ClassificationOutput.from_base(output.outputs), **_beside(output))
+        values = ClassificationOutput.from_base(output.outputs)
+        return cls(output.request_id, values, output.prompt_token_ids, output.finished, output.num_cached_tokens)
 
 
 class ScoringRequestOutput(PoolingRequestOutput[ScoringOutput]):
@@ -86,7 +88,8 @@ class ScoringRequestOutput(PoolingRequestOutput[ScoringOutput]):
 
     @classmethod
     def from_base(cls, output: PoolingRequestOutput[PoolingOutput]) -> Self:
-        return cls(output.request_id, ScoringOutput.from_base(output.outputs), **_beside(output))
+        values = ScoringOutput.from_base(output.outputs)
+        return cls(output.request_id, values, output.prompt_token_ids, output.finished, output.num_cached_tokens)
 
 
 def pooled(output: RequestOutput) -> PoolingRequestOutput[PoolingOutput]:
@@ -119,12 +122,3 @@ def _failed(output: RequestOutput) -> CadenceError:
 def _vector(output: PoolingOutput) -> list[float]:
     values: list[float] = np.asarray(output.data, dtype=np.float32).ravel().tolist()
     return values
-
-
-def _beside(output: PoolingRequestOutput[PoolingOutput]) -> dict[str, Any]:
-    """What outputs of every kind say beside their values."""
-    return {
-        "prompt_token_ids": output.prompt_token_ids,
-        "finished": output.finished,
-        "num_cached_tokens": output.num_cached_tokens,
-    }
