@@ -150,7 +150,7 @@ def _profile(core: EngineCore, executor: QuietExecutor) -> None:
 
 def serve(argv: list[str]) -> int:
     from cadence.entrypoints.cli.serve import build_parser, read_flags
-    from cadence.entrypoints.server.http.listen import bind
+    from cadence.entrypoints.server.http.sockets.listen import bind
     from cadence.entrypoints.server.server import run_server
 
     args, options = read_flags(build_parser().parse(argv))

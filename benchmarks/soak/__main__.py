@@ -28,7 +28,7 @@ from tests.hostile.bounds import Bounds
 from tests.hostile.bystander import Bystander, Sight
 from tests.hostile.health import Health, Target
 from tests.hostile.server import start_server
-from tests.hostile.setup import make_cases
+from tests.hostile.setup import hostile_forms, make_cases
 
 RESULTS = Path(__file__).parents[1] / "results"
 LONGEST_PROMPT = 300  # tokens
@@ -39,7 +39,7 @@ TOOLS = ("--tool-call-parser", "qwen3_coder")  # its calls are written by the ty
 
 async def soak(target: Target, options: argparse.Namespace) -> tuple[Ledger, Killer, Sampler]:
     ledger = Ledger()
-    cases = make_cases(target, options.seed)
+    cases, forms = make_cases(target, options.seed), hostile_forms(target)
     questions = make_questions(NUM_QUESTIONS, LONGEST_PROMPT, options.seed)
     clients = Clients(target.url, await solo_answers(target.url, questions), ledger)
     killer = Killer(target.url, target.pid, options.kills, options.seed)
@@ -50,7 +50,7 @@ async def soak(target: Target, options: argparse.Namespace) -> tuple[Ledger, Kil
         *(clients.reads_slowly(1000 + n) for n in range(2)),
         *(clients.leaves(2000 + n) for n in range(2)),
         clients.stalls(3000),
-        *(clients.is_hostile(cases, n * 10**6) for n in range(options.hostile)),
+        *(clients.is_hostile(cases, forms, n * 10**6) for n in range(options.hostile)),
     ]
     working = [asyncio.ensure_future(loop) for loop in loops]
     watching = [asyncio.ensure_future(loop) for loop in (killer.run(clients.over), sampler.run(clients.over))]

@@ -18,7 +18,10 @@ class _Parts:
 
 
 def of_body(body: bytes) -> list[Choice]:
-    return _joined([json.loads(body)])
+    answer = json.loads(body)
+    if "data" in answer:  # vectors, in base64
+        return [(one["embedding"], (), "") for one in answer["data"]]
+    return _joined([answer])
 
 
 def of_stream(body: bytes) -> list[Choice] | None:

@@ -25,7 +25,8 @@ DEADLINE_S = 120.0  # a request without an end by then is lost
 RETRY_S = 0.5
 LEAVE_S = 0.5  # between two streams that are left
 STALL_S = 5.0  # of a client that does not read
-_KNOWN_EVERY = 8  # of hostile requests one is a fault that a server once had; the rest are generated
+_KNOWN_EVERY = 8  # of hostile requests one is a fault that a server once had and one a form; the rest are generated
+_STRIDE = 7919  # between two forms
 
 
 class Clients:
@@ -66,7 +67,7 @@ class Clients:
     async def stalls(self, seed: int) -> None:
         """Asks for long streams and reads nothing of them."""
         rng = random.Random(seed)
-        longest = max(self._questions, key=lambda question: int(question.body["max_tokens"]))
+        longest = max(self._questions, key=lambda question: int(question.body.get("max_tokens", 0)))
         while not self.over.is_set():
             with contextlib.suppress(OSError):
                 _, writer = await connect(self._url)
@@ -77,14 +78,18 @@ class Clients:
                 writer.transport.abort()
                 self._ledger.left += 1
 
-    async def is_hostile(self, cases: Cases, number: int) -> None:
+    async def is_hostile(self, cases: Cases, forms: Sequence[Case], number: int) -> None:
         connection = Connection(self._url)
         while not self.over.is_set():
-            case = _known(number // _KNOWN_EVERY) if number % _KNOWN_EVERY == 0 else cases.case(number)
+            case = cases.case(number)
+            if number % _KNOWN_EVERY == 0:
+                case = _known(number // _KNOWN_EVERY)
+            elif number % _KNOWN_EVERY == 1:
+                case = forms[number * _STRIDE % len(forms)]
             number += 1
             answer = await connection.ask(case.request, DEADLINE_S, case.leave_after)
             self._ledger.hostile += 1
-            for problem in problems(case, answer):
+            for problem in () if _tells_of_a_kill(case, answer) else problems(case, answer):
                 self._ledger.hostile_problems += 1
                 self._ledger.example(f"{case}: {problem}")
             if case.request.half or not case.is_http:
@@ -132,7 +137,8 @@ async def solo_answers(url: str, questions: Sequence[Question]) -> dict[Question
         if first.status != 200:
             raise RuntimeError(f"{question} is not answered: {first.status} {first.body[:300]!r}")
         found[question] = answers.of_body(first.body)
-        if answers.of_stream(again.body) != found[question]:
+        read = answers.of_stream if question.has_stream else answers.of_body
+        if read(again.body) != found[question]:
             raise RuntimeError(f"{question} has two answers")
     connection.drop()
     return found
@@ -140,7 +146,8 @@ async def solo_answers(url: str, questions: Sequence[Question]) -> dict[Question
 
 def _request(question: Question, stream: bool, close: bool = False) -> Request:
     headers = (JSON, ("connection", "close")) if close else (JSON,)
-    return Request("POST", question.path, headers, json.dumps({**question.body, "stream": stream}).encode())
+    body = {**question.body, "stream": stream} if question.has_stream else question.body
+    return Request("POST", question.path, headers, json.dumps(body).encode())
 
 
 async def _slow_answer(url: str, request: Request, rng: random.Random) -> Answer:
@@ -189,6 +196,11 @@ def _code(body: bytes) -> str:
         return str(json.loads(body)["error"]["reason"])
     except (ValueError, KeyError, TypeError):
         return "unknown"
+
+
+def _tells_of_a_kill(case: Case, answer: Answer) -> bool:
+    """The engine is killed now and then: a question whether it is ready is answered so."""
+    return answer.status == 503 and case.request.target.startswith(("/readyz", "/health"))
 
 
 def _known(number: int) -> Case:

@@ -1,4 +1,4 @@
-"""When each token was said: a path through the cross-attention weights of heads that follow the words."""
+"""When each token was said: a path through where heads that follow the words look in the sound."""
 
 from __future__ import annotations
 
@@ -9,33 +9,18 @@ FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 _Float64Array = npt.NDArray[np.float64]
 
-MEDIAN_WIDTH = 7  # positions
 _DIAGONAL, _DOWN, _RIGHT = 0, 1, 2  # steps of a path: both, the next token, the next position
 
 
-def token_times(weights_np: FloatArray, seconds_a_position: float = 0.02) -> _Float64Array:
-    """weights [heads, tokens, positions], of positions with sound alone -> [tokens]: where each token begins."""
-    if not weights_np.shape[1] or not weights_np.shape[2]:
-        return np.zeros(weights_np.shape[1])
-    wide_np = weights_np.astype(np.float64)
-    spread_np = wide_np.std(axis=1, keepdims=True)
-    even_np = (wide_np - wide_np.mean(axis=1, keepdims=True)) / np.where(spread_np > 0, spread_np, 1.0)
-    matrix_np = median_filter(even_np, MEDIAN_WIDTH).mean(axis=0)
-    tokens_np, positions_np = warp(-matrix_np)
+def token_times(matrix_np: FloatArray, seconds_a_position: float = 0.02) -> _Float64Array:
+    """matrix [tokens, positions], of positions with sound alone: how much a token looks at each -> [tokens]: where each
+    begins."""
+    if not matrix_np.shape[0] or not matrix_np.shape[1]:
+        return np.zeros(matrix_np.shape[0])
+    tokens_np, positions_np = warp(-matrix_np.astype(np.float64))
     begins_np = np.diff(tokens_np, prepend=-1) > 0
     times_np: _Float64Array = positions_np[begins_np].astype(np.float64) * seconds_a_position
     return times_np
-
-
-def median_filter(values_np: _Float64Array, width: int) -> _Float64Array:
-    """Along the last axis; edges are mirrored. Left as they are where there are too few."""
-    half = width // 2
-    if values_np.shape[-1] <= half:
-        return values_np
-    padded_np = np.pad(values_np, [(0, 0)] * (values_np.ndim - 1) + [(half, half)], mode="reflect")
-    views_np = np.lib.stride_tricks.sliding_window_view(padded_np, width, axis=-1)
-    found: _Float64Array = np.partition(views_np, half, axis=-1)[..., half]
-    return found
 
 
 def warp(costs_np: _Float64Array) -> tuple[IntArray, IntArray]:

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 
+from cadence.audio.activity import DEFAULT_ACTIVITY, ActivityOptions
 from cadence.audio.feature_config import FeatureConfig
 from cadence.audio.quality import DEFAULT_QUALITY, QualityLimits
 from cadence.audio.vocabulary import SpeechVocabulary
+from cadence.core.alignment import AlignmentSpec
 from cadence.core.outputs import CompletionOutput
 from cadence.core.sampling_params import SamplingParams
 
 FloatArray = npt.NDArray[np.float32]
 Decode = Callable[[Sequence[int]], str]  # tokens of text -> text
+_NO_ALIGNMENT = AlignmentSpec(0, 0, ())
+
+
+def _no_matrix() -> FloatArray:
+    return np.zeros((0, 0), np.float32)
 
 
 class AskKind(Enum):
     LANGUAGE = "language"
     TEXT = "text"
     NO_SPEECH = "no_speech"
+    WORDS = "words"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,7 @@ class SpeechModel:
     features: FeatureConfig
     decode: Decode
     max_length: int = 448  # of the decoder: prompt and output
+    alignment_heads: tuple[tuple[int, int], ...] = ()  # (layer, head) whose attention follows the words
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,8 @@ class SpeechOptions:
     quality: QualityLimits = DEFAULT_QUALITY
     always_no_speech: bool = False  # asks how likely silence is for every window, for answers that show it
     drop_silence: bool = False  # long silences are not heard; times are those of the recording all the same
+    activity: ActivityOptions = DEFAULT_ACTIVITY  # what is silence, then
+    word_times: bool = False  # segments say when each of their words is said
     max_tokens: int = 0  # of a window; 0 = as many as the decoder has room for
     seed: int = 0
 
@@ -59,6 +70,7 @@ class SpeechAsk:
     digest: str  # of the features
     prompt_token_ids: list[int]
     sampling: SamplingParams
+    alignment: AlignmentSpec = _NO_ALIGNMENT  # of WORDS, which asks for no token
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,7 @@ class SpeechAnswer:
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]  # of these tokens
     named: dict[int, float]  # of the first token: logprobs of tokens that the ask named
+    matrix_np: FloatArray = field(default_factory=_no_matrix, compare=False)  # [tokens, positions] of WORDS
 
     @classmethod
     def of(cls, output: CompletionOutput) -> SpeechAnswer:

@@ -29,6 +29,7 @@ class SpeechSegment:
     compression_ratio: float = 0.0
     no_speech_prob: float = 0.0
     words: tuple[WordTime, ...] = ()
+    logprobs: tuple[tuple[int, float], ...] = ()  # of `tokens` those of text, each with its logprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class TimedTokens:
     start: float  # seconds from the beginning of the window
     end: float
     tokens: tuple[int, ...]
+    place: int = 0  # of the first of these among the window's tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ def split_window(tokens: Sequence[int], vocabulary: SpeechVocabulary, window_sec
             start=vocabulary.seconds(tokens[first]),
             end=vocabulary.seconds(tokens[last - 1]),
             tokens=tuple(tokens[first:last]),
+            place=first,
         )
         for first, last in zip([0, *ends], ends, strict=False)
     )

@@ -7,26 +7,31 @@ state      the engine is asked                    goes to
 LANGUAGE   the first token among the languages    TEXT
 TEXT       the window's tokens, at a temperature  NO_SPEECH where they are doubtful, else the verdict
 NO_SPEECH  how likely silence is                  the verdict
+WORDS      where its text lies in its sound       the next window
 
-verdict: the next window (with the segments of this one, or without where it is silence), or TEXT again, hotter.
+verdict: the next window (with the segments of this one, or without where it is silence), or TEXT again, hotter. Where
+words are to have times, a window with text goes to WORDS first.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from cadence.audio.activity import DEFAULT_ACTIVITY, KeptSpans, find_speech
+from cadence.audio.activity import KeptSpans, find_speech
 from cadence.audio.asks import AskKind, FloatArray, SpeechAnswer, SpeechAsk, SpeechModel, SpeechOptions
 from cadence.audio.features import features_digest, log_mel
 from cadence.audio.prompts import context_tokens, start_tokens
 from cadence.audio.quality import Quality, average_logprob, compression_ratio
-from cadence.audio.segments import SpeechSegment, TimedTokens, WindowTokens, split_window
+from cadence.audio.segments import SpeechSegment, TimedTokens, WindowTokens, WordTime, split_window
+from cadence.audio.timed_words import WindowText
 from cadence.audio.windows import Window, Windows, quiet_end
 from cadence.core.sampling_params import SamplingParams
 
+FRAMES_A_POSITION = 2  # of features, of the encoder's output
 _TRUSTED_BELOW = 0.5  # a window that was decoded hotter is no context for the next
 
 
@@ -39,7 +44,7 @@ class Transcription:
         self._options = options
         self._rate = model.features.sampling_rate
         self.seconds = len(samples_np) / self._rate  # of the recording
-        self._kept = _kept(samples_np, self._rate, options.drop_silence)
+        self._kept = _kept(samples_np, self._rate, options)
         self._samples_np = self._kept.cut(samples_np)
         self._windows = Windows(len(self._samples_np), model.features.num_samples, self._rate)
         self._context = list(options.prompt)  # tokens before the current window
@@ -50,6 +55,7 @@ class Transcription:
         self._text = SpeechAnswer((), (), {})  # of the current window, while it waits for the verdict
         self._tries = 0  # of the temperatures, before the current one
         self._no_speech = math.nan  # how likely the current window is silence; NaN = not known yet
+        self._found = WindowTokens((), 0.0)  # what the verdict was, while words get their times
         self.segments: list[SpeechSegment] = []
         self.language = options.language if model.vocabulary.multilingual else "en"
         if self.language:
@@ -74,8 +80,10 @@ class Transcription:
             return None
         vocabulary = self._model.vocabulary
         if self._state is AskKind.TEXT:
-            prompt = [*self._prompt_context(), *self._start()]
+            prompt = [*self._prompt_context(), *self._start(self._options.timestamps)]
             return self._ask(prompt, self._text_sampling(len(prompt)))
+        if self._state is AskKind.WORDS:
+            return self._ask_words()
         languages = sorted(vocabulary.languages.values()) if self._state is AskKind.LANGUAGE else None
         sampling = SamplingParams(
             temperature=0.0,
@@ -96,6 +104,9 @@ class Transcription:
                 self._state = AskKind.NO_SPEECH
                 return []
             return self._verdict()
+        if self._state is AskKind.WORDS:
+            self._state = AskKind.TEXT
+            return self._end_window(self._words(answer.matrix_np))
         self._no_speech = math.exp(answer.named.get(vocabulary.no_speech, -math.inf))
         if self._state is AskKind.LANGUAGE:
             self.language = vocabulary.language_of(answer.token_ids[0])
@@ -123,9 +134,15 @@ class Transcription:
             sampling=sampling,
         )
 
-    def _start(self) -> list[int]:
-        options = self._options
-        return start_tokens(self._model.vocabulary, self.language, options.task, options.timestamps)
+    def _ask_words(self) -> SpeechAsk:
+        text, start = self._window_text(), self._start(timestamps=False)
+        config = self._model.features
+        positions = max(self._window.num_samples // (FRAMES_A_POSITION * config.hop_length), 1)
+        ask = self._ask([*start, *text.tokens], SamplingParams())
+        return replace(ask, alignment=text.spec(start, positions, self._model.alignment_heads))
+
+    def _start(self, timestamps: bool) -> list[int]:
+        return start_tokens(self._model.vocabulary, self.language, self._options.task, timestamps)
 
     def _prompt_context(self) -> list[int]:
         return context_tokens(self._model.vocabulary, self._context, self._model.max_length)
@@ -170,33 +187,69 @@ class Transcription:
         if not silent and quality.needs_retry(limits) and self._tries + 1 < len(self._options.temperatures):
             self._tries += 1
             return []
-        found = WindowTokens((), self._window.num_samples / self._rate) if silent else self._split()
-        new = [self._segment(each, quality) for each in found.segments if self._decoded(each.tokens).strip()]
+        self._found = WindowTokens((), self._window.num_samples / self._rate) if silent else self._split()
+        if self._options.word_times and self._window_text().tokens:
+            self._state = AskKind.WORDS
+            return []
+        return self._end_window([()] * len(self._found.segments))
+
+    def _end_window(self, words: Sequence[tuple[WordTime, ...]]) -> list[SpeechSegment]:
+        """words: of each segment that was found"""
+        found, quality = self._found, self._quality()
+        new = [
+            self._segment(timed, quality, of_it)
+            for timed, of_it in zip(found.segments, words, strict=True)
+            if self._decoded(timed.tokens).strip()
+        ]
         self.segments += new
         self._note_context(found)
         self._windows.advance(found.seconds)
         self._begin_window()
         return new
 
+    def _window_text(self) -> WindowText:
+        return WindowText.of(self._found.segments, self._model.vocabulary.end_of_text)
+
+    def _words(self, matrix_np: FloatArray) -> list[tuple[WordTime, ...]]:
+        """Of each segment that was found; times are those of the recording."""
+        a_position = FRAMES_A_POSITION * self._model.features.hop_length / self._rate
+        found = self._window_text().words(matrix_np, a_position, self.language, self._model.decode)
+        return [tuple(self._of_recording(word) for word in words) for words in found]
+
+    def _of_recording(self, word: WordTime) -> WordTime:
+        start, end = self._times(word.start, word.end)
+        return WordTime(word.word, start, end)
+
+    def _times(self, start: float, end: float) -> tuple[float, float]:
+        """Of the current window -> of the recording."""
+        offset = self._window.first / self._rate
+        begin = min(self._kept.original(offset + start), self.seconds)
+        return begin, max(begin, min(self._kept.original(offset + end, is_end=True), self.seconds))
+
     def _split(self) -> WindowTokens:
         seconds = self._window.num_samples / self._rate
         return split_window(self._text.token_ids, self._model.vocabulary, seconds)
 
-    def _segment(self, timed: TimedTokens, quality: Quality) -> SpeechSegment:
-        offset = self._window.first / self._rate
-        start = min(self._kept.original(offset + timed.start), self.seconds)
-        end = min(self._kept.original(offset + timed.end, is_end=True), self.seconds)
+    def _segment(self, timed: TimedTokens, quality: Quality, words: tuple[WordTime, ...]) -> SpeechSegment:
+        start, end = self._times(timed.start, timed.end)
         return SpeechSegment(
             start=start,
-            end=max(start, end),
+            end=end,
             text=self._decoded(timed.tokens),
             tokens=timed.tokens,
-            window_start=self._kept.original(offset),
+            window_start=self._kept.original(self._window.first / self._rate),
             temperature=self._temperature,
             average_logprob=quality.average_logprob,
             compression_ratio=quality.compression_ratio,
             no_speech_prob=0.0 if math.isnan(self._no_speech) else self._no_speech,
+            words=words,
+            logprobs=self._logprobs(timed),
         )
+
+    def _logprobs(self, timed: TimedTokens) -> tuple[tuple[int, float], ...]:
+        logprobs = self._text.logprobs[timed.place : timed.place + len(timed.tokens)]
+        pairs = zip(timed.tokens, logprobs, strict=False)
+        return tuple((token, logprob) for token, logprob in pairs if token < self._model.vocabulary.end_of_text)
 
     def _note_context(self, found: WindowTokens) -> None:
         if not self._options.previous_text or self._temperature > _TRUSTED_BELOW:
@@ -208,7 +261,7 @@ class Transcription:
         return self._model.decode([token for token in tokens if token < self._model.vocabulary.end_of_text])
 
 
-def _kept(samples_np: FloatArray, rate: int, drop_silence: bool) -> KeptSpans:
-    if not drop_silence:
+def _kept(samples_np: FloatArray, rate: int, options: SpeechOptions) -> KeptSpans:
+    if not options.drop_silence:
         return KeptSpans([Window(0, len(samples_np))], rate)
-    return KeptSpans(find_speech(samples_np, rate), rate, DEFAULT_ACTIVITY.padding_seconds)
+    return KeptSpans(find_speech(samples_np, rate, options.activity), rate, options.activity.padding_seconds)

@@ -174,7 +174,7 @@ class EngineArgs:
     master_addr: str = option("127.0.0.1", "address of the first machine, at which it waits for the others")
     master_port: int = option(29501, "port at which it waits for them; each further engine has the next")
     engine_number: int = option(0, "which of data_parallel_size engines this is; the server sets it")
-    node_secret_file: str | None = option(None, "file with a secret that all of them have, and nobody else")
+    node_secret_file: str | None = option(None, "file with a secret that only they have")
 
     # Device
     device: str = option("auto", "where to run", ("auto", "cpu", "cuda"))

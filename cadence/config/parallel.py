@@ -45,7 +45,7 @@ class NodesConfig:
     rank: int = 0  # of this one; the engines are on the first
     address: str = "127.0.0.1"  # where the first one waits for the others
     port: int = 29501  # of the first engine; the others have those after it
-    secret_file: str = ""  # holds what all of them know, and nobody else
+    secret_file: str = ""  # holds a secret that only they know
 
 
 ONE_NODE = NodesConfig()

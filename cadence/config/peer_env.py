@@ -103,11 +103,20 @@ VARIABLES = (
     _refused("VLLM_SYSTEM_START_DATE", "chat templates have the date of the day; give another in chat_template_kwargs"),
     _no_effect("VLLM_TOOL_JSON_ERROR_AUTOMATIC_RETRY", "a model is not asked again; calls can be held to their schema"),
     _refused("VLLM_USE_SIMPLE_KV_OFFLOAD", "the KV cache stays on the device of its engine"),
-    *_all("this version reads text only", """
-        ASSETS_CACHE ASSETS_CACHE_MODEL_CLEAN IMAGE_FETCH_TIMEOUT VIDEO_FETCH_TIMEOUT AUDIO_FETCH_TIMEOUT
-        MEDIA_CACHE MEDIA_CACHE_MAX_SIZE_MB MEDIA_CACHE_TTL_HOURS MEDIA_FETCH_MAX_RETRIES MEDIA_URL_ALLOW_REDIRECTS
-        MEDIA_LOADING_THREAD_COUNT MAX_AUDIO_CLIP_FILESIZE_MB MAX_AUDIO_DECODE_DURATION_S MAX_AUDIO_DECODE_BYTES
-        MAX_AUDIO_PREPROCESS_WORKERS MAX_IMAGE_PIXELS VIDEO_LOADER_BACKEND MEDIA_CONNECTOR MM_HASHER_ALGORITHM
+    _works("VLLM_MAX_AUDIO_CLIP_FILESIZE_MB", "as `--max-audio-bytes`, in MiB, when none is given"),
+    _works("VLLM_MAX_AUDIO_DECODE_DURATION_S", "as `--max-audio-seconds`, when none is given"),
+    _no_effect("VLLM_MAX_AUDIO_DECODE_BYTES", "samples of all recordings together take at most 1 GiB"),
+    _no_effect("VLLM_MAX_AUDIO_PREPROCESS_WORKERS", "two threads decode recordings"),
+    _works("VLLM_ASSETS_CACHE", "where `AudioAsset` of scripts finds its files (docs/using/from_vllm.md)"),
+    _no_effect("VLLM_MM_HASHER_ALGORITHM", "contents are told apart by their SHA-256"),
+    *_all("nothing is fetched: recordings are sent with a request, or lie on this machine", """
+        AUDIO_FETCH_TIMEOUT MEDIA_CACHE MEDIA_CACHE_MAX_SIZE_MB MEDIA_CACHE_TTL_HOURS MEDIA_FETCH_MAX_RETRIES
+        MEDIA_URL_ALLOW_REDIRECTS MEDIA_LOADING_THREAD_COUNT MEDIA_CONNECTOR ASSETS_CACHE_MODEL_CLEAN
+    """),
+    *_all("images and videos are not read", """
+        IMAGE_FETCH_TIMEOUT VIDEO_FETCH_TIMEOUT MAX_IMAGE_PIXELS VIDEO_LOADER_BACKEND
+    """),
+    *_all("encoders run in the engine that decodes", """
         EC_SIDE_CHANNEL_HOST EC_SIDE_CHANNEL_PORT OBJECT_STORAGE_SHM_BUFFER_NAME
     """),
     *_all("it is for devices that this version does not run on", """
@@ -183,7 +192,13 @@ VARIABLES = (
     """),
 )  # fmt: skip
 
-# Those that stand for an option of `serve`, whose name is theirs without VLLM_.
+# Those that stand for a number of `serve`: its option, and how many of its units one of theirs is.
+LIMITS = {
+    "VLLM_MAX_N_SEQUENCES": ("max_completions", 1),
+    "VLLM_MAX_AUDIO_CLIP_FILESIZE_MB": ("max_audio_bytes", 2**20),
+    "VLLM_MAX_AUDIO_DECODE_DURATION_S": ("max_audio_seconds", 1),
+}
+# Those that stand for a switch of `serve`, whose name is theirs without VLLM_.
 SWITCHES = ("VLLM_SERVER_DEV_MODE", "VLLM_SKIP_MODEL_NAME_VALIDATION", "VLLM_ALLOW_RUNTIME_LORA_UPDATING")
 _OFF = ("", "0", "false")
 

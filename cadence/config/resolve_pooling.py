@@ -34,6 +34,9 @@ _ACTIVATIONS = {"Identity": NONE, "Sigmoid": SIGMOID, "Softmax": SOFTMAX}  # of 
 def served_as(hf: HFConfig, args: EngineArgs) -> HFConfig:
     """With the head that it is built with; ConfigError where it cannot be what was asked."""
     asked = asked_runner(args.runner, args.convert, args.task or PoolerOptions.read(args.pooler_config).task)
+    if hf.get("is_encoder_decoder") and (asked.runner == "pooling" or asked.convert in _CONVERTED):
+        name = "runner" if asked.runner == "pooling" else "convert"
+        raise ConfigError(f"{name}={getattr(asked, name)}: {hf.architecture} has an encoder, and gives texts", name)
     both_ways, head = bool(hf.get("use_bidirectional_attention")), hf.head
     embeds = both_ways or asked.runner == "pooling" or (asked.runner == "auto" and hf.sentence.found)
     if hf.head is ModelHead.LOGITS and embeds:
@@ -75,6 +78,8 @@ def _check_from_tokens(hf: HFConfig) -> None:
 
 def resolve_pooling(args: EngineArgs, hf: HFConfig) -> PoolingConfig:
     """hf: as `served_as` gave it"""
+    if hf.get("is_encoder_decoder"):
+        return PoolingConfig(tasks=())
     options = PoolerOptions.read(args.pooler_config)
     both_ways = hf.head is ModelHead.OWN or bool(hf.get("use_bidirectional_attention"))
     scores = hf.head.makes_scores or (hf.head is ModelHead.OWN and is_classifier(hf))

@@ -23,7 +23,7 @@ class ServeOptions:
     host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = every interface")
     port: int = option(8000, "port to listen on; 0 = any free one")
     uds: str | None = option(None, "listen on this unix socket instead of a port")
-    api_server_count: int = option(1, "processes that serve HTTP at this address, with the same engines behind them")
+    api_server_count: int = option(1, "processes that serve HTTP at this address and share the engines")
     root_path: str = option("", "path under which a proxy shows the server, whether it takes it off or not")
     ssl_keyfile: str | None = option(None, "TLS private key")
     ssl_certfile: str | None = option(None, "TLS certificate")
@@ -52,6 +52,7 @@ class ServeOptions:
     max_connections: int = option(0, "most open connections; 0 = as many as there are descriptors, less a reserve")
     max_body_bytes: int = option(16 * 2**20, "largest request body")
     max_audio_bytes: int = option(64 * 2**20, "largest recording that may be sent")
+    max_audio_seconds: int = option(7200, "longest recording that may be sent, in seconds")
     max_header_bytes: int = option(64 * 2**10, "largest request head: request line and headers together")
     max_header_count: int = option(128, "most headers of a request")
     max_held_body_bytes: int = option(256 * 2**20, "request bodies held in memory at once; further large ones wait")
@@ -115,7 +116,8 @@ class ServeOptions:
             _at_least(self, name, 1)
         for name in ("max_header_count", "max_held_body_bytes", "max_json_depth", "max_json_values", "max_completions"):
             _at_least(self, name, 1)
-        _at_least(self, "max_audio_bytes", 1)
+        for name in ("max_audio_bytes", "max_audio_seconds"):
+            _at_least(self, name, 1)
         _at_least(self, "stream_interval", 1)
         for name in ("port", "request_deadline", "read_timeout", "write_timeout", "max_connections"):
             _at_least(self, name, 0)

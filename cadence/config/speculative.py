@@ -86,6 +86,10 @@ def _said_method(hf: HFConfig) -> str:
 def check_draft(target: HFConfig, draft: HFConfig, method: str) -> None:
     """What the two descriptions tell: whether a head was made for a model like this one. Whether the tokens of a draft
     model are the target's is seen by their tokenizers."""
+    for hf in (target, draft):
+        if hf.get("is_encoder_decoder"):
+            message = f"{hf.architecture} has an encoder: its drafts are looked up, by method ngram or suffix"
+            raise ConfigError(f"{OPTION}.method={method}: {message}", f"{OPTION}.method")
     if method not in _HEADS:
         return
     hidden, expected = draft.get("target_hidden_size") or _size(draft), _size(target)

@@ -114,8 +114,8 @@ UNSUPPORTED = (  # the first that fits counts
 def unsupported(architecture: str, supported: Iterable[str] = ARCHITECTURES) -> str:
     """The message for an architecture that is not supported: what it is, and which related ones are."""
     family = next((family for family in UNSUPPORTED if re.match(family.begins, architecture.lower())), None)
-    told = f"architecture {architecture!r} is not supported"
+    sentence = f"architecture {architecture!r} is not supported"
     if family is not None:
         closest = " and ".join(family.relatives)
-        told += f" ({family.nature}; {f'closest: {closest}' if closest else 'nothing related is supported'})"
-    return f"{told}; supported: {', '.join(sorted(supported))}"
+        sentence += f" ({family.nature}; {f'closest: {closest}' if closest else 'nothing related is supported'})"
+    return f"{sentence}; supported: {', '.join(sorted(supported))}"

@@ -70,7 +70,7 @@ class EmbeddingRequestOutput(PoolingRequestOutput[EmbeddingOutput]):
 
     @classmethod
     def from_base(cls, output: PoolingRequestOutput[PoolingOutput]) -> Self:
-        return cls(outputs=EmbeddingOutput.from_base(output.outputs), **_shared(output))
+        return cls(output.request_id, EmbeddingOutput.from_base(output.outputs), **_beside(output))
 
 
 class ClassificationRequestOutput(PoolingRequestOutput[ClassificationOutput]):
@@ -78,7 +78,7 @@ class ClassificationRequestOutput(PoolingRequestOutput[ClassificationOutput]):
 
     @classmethod
     def from_base(cls, output: PoolingRequestOutput[PoolingOutput]) -> Self:
-        return cls(outputs=ClassificationOutput.from_base(output.outputs), **_shared(output))
+        return cls(output.request_id, ClassificationOutput.from_base(output.outputs), **_beside(output))
 
 
 class ScoringRequestOutput(PoolingRequestOutput[ScoringOutput]):
@@ -86,7 +86,7 @@ class ScoringRequestOutput(PoolingRequestOutput[ScoringOutput]):
 
     @classmethod
     def from_base(cls, output: PoolingRequestOutput[PoolingOutput]) -> Self:
-        return cls(outputs=ScoringOutput.from_base(output.outputs), **_shared(output))
+        return cls(output.request_id, ScoringOutput.from_base(output.outputs), **_beside(output))
 
 
 def pooled(output: RequestOutput) -> PoolingRequestOutput[PoolingOutput]:
@@ -121,9 +121,9 @@ def _vector(output: PoolingOutput) -> list[float]:
     return values
 
 
-def _shared(output: PoolingRequestOutput[PoolingOutput]) -> dict[str, Any]:
+def _beside(output: PoolingRequestOutput[PoolingOutput]) -> dict[str, Any]:
+    """What outputs of every kind say beside their values."""
     return {
-        "request_id": output.request_id,
         "prompt_token_ids": output.prompt_token_ids,
         "finished": output.finished,
         "num_cached_tokens": output.num_cached_tokens,

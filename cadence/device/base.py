@@ -1,4 +1,4 @@
-"""The one door to the hardware. `cpu.py` and `cuda.py` are true twins behind this interface."""
+"""The one door to the hardware. `cpu.py` and `cuda.py` are true twins, both with this interface."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Device(Protocol):
     num_sharers: int  # processes of one engine that use it
 
     def upload(self, array_np: np.ndarray) -> torch.Tensor:
-        """A new device tensor with the array's contents; the array may be reused at once, nobody waits."""
+        """A new device tensor with the array's contents; the array may be reused at once, nothing waits."""
         ...
 
     def download(self, tensors: Sequence[torch.Tensor]) -> Transfer:

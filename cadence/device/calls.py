@@ -209,7 +209,7 @@ class Calls:
         return self._recording.empty(shape, dtype)
 
     def zeros(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
-        """Zeros that nobody writes to."""
+        """Zeros that are never written to."""
         return self._recording.zeros(shape, dtype)
 
     def record(self, work: Callable[[], Output]) -> tuple[CommandGraph[Output] | RerunGraph, Output]:

@@ -1,6 +1,6 @@
 """Messages from one process to several, through a ring of bytes in memory that they share.
 
-The writer goes on as long as no reader is a ring's length behind. A message has any length: it travels in pieces, each
+The writer goes on until a reader lags by a ring's length. A message has any length: it travels in pieces, each
 after a header (its length, whether more follow) and padded to 8 bytes. Positions count bytes since the beginning and
 never return; each is written by one process alone. Every wait has a deadline, and closing the ring wakes all.
 Lengths and positions come from other processes: what cannot be is an error, never a read beyond the ring.
@@ -134,7 +134,7 @@ class RingWriter:
         self._ring.add_busy(seconds)
 
     def write(self, message: bytes, timeout_s: float = math.inf) -> None:
-        """Waits for readers that are behind. Raises TimeoutError (a message of which something was written closes the
+        """Waits for slow readers. Raises TimeoutError (a message of which something was written closes the
         ring), RingClosedError."""
         if len(message) > MOST_MESSAGE:
             raise RingError(f"a message of {len(message)} bytes; the most are {MOST_MESSAGE}")

@@ -23,7 +23,7 @@ class SharedMemory:
         return cls(fd)
 
     def release(self) -> None:
-        """Gives the descriptor back; the memory too, once nobody in this process looks at it."""
+        """Gives the descriptor back; the memory too, once nothing in this process refers to it."""
         if self.fd < 0:
             return
         os.close(self.fd)

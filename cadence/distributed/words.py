@@ -90,7 +90,7 @@ class PlainWords:
         return True
 
     def wake(self, place: int) -> None:
-        """Nobody sleeps for long."""
+        """Every sleep is short."""
 
     def _fence(self) -> None:
         """A lock, taken and given back twice, keeps what is before it from moving past it on every CPU."""

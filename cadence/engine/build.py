@@ -13,7 +13,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.caps import Caps
 from cadence.config.engine_config import EngineConfig, ModelConfig
 from cadence.config.generation import default_sampling
-from cadence.config.resolve import fit_context, idle_options
+from cadence.config.resolve.resolve import fit_context, idle_options
 from cadence.core.contract.control import ALLOCATE_KV, KV_BLOCKS, WARM_UP
 from cadence.core.kv_spec import KVLayout
 from cadence.core.sampling_params import is_on_device
@@ -28,6 +28,7 @@ from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
 from cadence.scheduler.budget import RunLimits, TokenBudget
 from cadence.scheduler.feature import HostFeature
 from cadence.scheduler.features.adapters.slots import AdapterSlots
+from cadence.scheduler.features.alignment.feature import AlignedRequests
 from cadence.scheduler.features.drafts.feature import HostDrafts
 from cadence.scheduler.features.drafts.policy import DraftPolicy
 from cadence.scheduler.features.encoder.feature import EncoderContents
@@ -169,6 +170,8 @@ def _features(
     if config.scheduler.max_encoder_len:
         budget = config.scheduler.max_num_encoder_tokens
         features.append(EncoderContents(layout.groups, budget, slots.slot_of))
+        if config.parallel.pipeline_parallel_size == 1:  # a stage does not see where the layers of others look
+            features.append(AlignedRequests())
     if config.speculative.enabled:
         num_rows = config.scheduler.max_num_seqs
         features.append(HostDrafts(_draft_policy(config, num_rows), num_rows))

@@ -99,9 +99,11 @@ def build_core(
 
 
 def _built(
-    told: StartOptions, build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]]
+    options: StartOptions, build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]]
 ) -> tuple[EngineCore, EngineInfo]:
-    return build(told.args) if told.is_plain else build_core(told.args, rounds=told.rounds, join_s=told.join_s)
+    if options.is_plain:
+        return build(options.args)
+    return build_core(options.args, rounds=options.rounds, join_s=options.join_s)
 
 
 def main(
@@ -116,13 +118,13 @@ def main(
     channel, clock = Channel(wire), StepClock()
     fronts: OneFront | ManyFronts = OneFront(channel)
     try:
-        told = receive_options(channel)
-        channel.bell = told.rounds.bell
-        fronts = ManyFronts(channel) if told.is_shared else fronts
+        options = receive_options(channel)
+        channel.bell = options.rounds.bell
+        fronts = ManyFronts(channel) if options.is_shared else fronts
         start_heartbeat(lambda: fronts.beat(encode(FromEngine(heartbeat=clock.heartbeat()))), HEARTBEAT_S)
-        core, info = _built(told, build)
+        core, info = _built(options, build)
         fronts.ready(info)
-        CoreLoop(core, fronts, clock, told.rounds, table).run()
+        CoreLoop(core, fronts, clock, options.rounds, table).run()
         core.close()  # ranks on other machines learn that this is an orderly end
     except (EOFError, BrokenPipeError, ConnectionResetError):
         os._exit(PARENT_GONE)  # no clean-up

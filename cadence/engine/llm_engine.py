@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from cadence.config.args import EngineArgs
+from cadence.core.alignment import AlignmentSpec
 from cadence.core.contract import control
 from cadence.core.contract.control import A, P, Verb
 from cadence.core.contract.request import FinishReason
@@ -27,6 +29,7 @@ from cadence.engine.text.input_processor import InputLimits, InputProcessor
 from cadence.engine.text.logits_processors import ProcessorClasses, split_processors
 from cadence.engine.text.output_processor import OutputProcessor
 from cadence.engine.text.parallel_sampling import fan_out
+from cadence.engine.text.pooled_ask import PooledAsk
 from cadence.engine.text.prompts import ParsedPrompt, parse_prompt, pinned
 from cadence.engine.text.unused import UnusedOptions, check_keywords, name_start_keywords
 from cadence.executor.factory import ExecutorFactory, open_executor
@@ -89,7 +92,7 @@ class LLMEngine:
         self,
         request_id: str,
         prompt: Any,
-        params: SamplingParams | PoolingParams,
+        params: SamplingParams | PoolingParams | AlignmentSpec,
         arrival_time: float | None = None,
         lora_request: object | None = None,
         *,
@@ -100,11 +103,14 @@ class LLMEngine:
         """Accepts a request, or raises and leaves everything as it was."""
         core = self._core
         prompt = pinned(prompt, extras.pop("data_parallel_rank", None))
-        hints = check_keywords("LLMEngine", {"arrival_time": arrival_time, **extras})
-        if self._outputs.core_ids(request_id):
-            raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
+        extras = {"arrival_time": arrival_time, **extras}
         if isinstance(params, PoolingParams):
-            processed = self._inputs.process_pooling(request_id, prompt, params, priority, lora_request)
+            self.add_pooled(request_id, prompt, self.pooled_ask(params, priority, lora_request, extras))
+            return
+        hints = check_keywords("LLMEngine", extras)
+        self._check_new(request_id)
+        if isinstance(params, AlignmentSpec):
+            processed = self._inputs.process_alignment(request_id, prompt, params, priority, lora_request)
         else:
             processed = self._inputs.process(request_id, prompt, params, priority, cap_logprobs, lora_request)
         self._processors.check(processed.request.params)
@@ -121,6 +127,31 @@ class LLMEngine:
             for child in children:
                 self._outputs.discard(child.request_id)
             raise
+
+    def pooled_ask(
+        self, params: PoolingParams, priority: int, lora_request: object, extras: Mapping[str, Any]
+    ) -> PooledAsk:
+        """What each of some requests for values wants, checked. extras: further keywords of vLLM's"""
+        hints = check_keywords("LLMEngine", extras)
+        ask = self._inputs.pooled_ask(params, priority, lora_request)
+        return replace(ask, warnings=self._unused.warnings(ask.sampling, priority, hints))
+
+    def add_pooled(self, request_id: str, prompt: Any, ask: PooledAsk) -> None:
+        """As `add_request`."""
+        core = self._core
+        self._check_new(request_id)
+        processed = self._inputs.process_pooled(request_id, prompt, ask)
+        self._outputs.add_pooled(processed.request, processed.prompt_text, ask.warnings, ask.lora_request)
+        try:
+            core.add(processed.request, processed.engine)
+        except BaseException:
+            core.abort([request_id])
+            self._outputs.discard(request_id)
+            raise
+
+    def _check_new(self, request_id: str) -> None:
+        if self._outputs.core_ids(request_id):
+            raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
 
     def begin(self) -> None:
         """To be called between requests of which more are to come: what fills a step is computed meanwhile."""

@@ -37,20 +37,20 @@ class SafeFormatter(logging.Formatter):
 
     def formatException(self, ei: ExcInfo) -> str:  # noqa: N802
         """The lines of a traceback are ours; the texts of its exceptions may not be."""
-        return "".join(_told(ei[1], MAX_CHAIN)).rstrip("\n") if ei[1] is not None else ""
+        return "".join(_described(ei[1], MAX_CHAIN)).rstrip("\n") if ei[1] is not None else ""
 
 
-def _told(error: BaseException, left: int) -> list[str]:
+def _described(error: BaseException, left: int) -> list[str]:
     lines: list[str] = []
     before, words = (error.__cause__, _CAUSE) if error.__cause__ is not None else (error.__context__, _CONTEXT)
     if before is not None and not (error.__suppress_context__ and words is _CONTEXT) and left > 1:
-        lines += [*_told(before, left - 1), words]
+        lines += [*_described(before, left - 1), words]
     if error.__traceback__ is not None:
         lines += ["Traceback (most recent call last):\n", *traceback.format_tb(error.__traceback__)]
     lines.append(f"{type(error).__qualname__}: {escaped(_text(error))}\n")
     members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     for number, member in enumerate(members[: max(left - 1, 0)], start=1):
-        lines += [f"\nMember {number} of {len(members)}:\n\n", *_told(member, left - len(members))]
+        lines += [f"\nMember {number} of {len(members)}:\n\n", *_described(member, left - len(members))]
     return lines
 
 

@@ -25,7 +25,7 @@ class LogQueue:
         self._max_bytes = max_bytes
         self._texts: deque[tuple[int, bytes]] = deque()
         self._bytes = 0  # queued, and being written
-        self._told = 0  # of `dropped`, those that a line has told of
+        self._reported = 0  # of `dropped`, those that a line has reported
         self._changed = threading.Condition()
         threading.Thread(target=self._write_all, name="log", daemon=True).start()
 
@@ -57,7 +57,7 @@ class LogQueue:
                 self._changed.notify_all()
 
     def _report_drops(self, descriptor: int) -> bool:
-        lost, self._told = self.dropped - self._told, self.dropped
+        lost, self._reported = self.dropped - self._reported, self.dropped
         return not lost or _write(
             descriptor, b"WARNING: %d lines of output were dropped: they were not read in time\n" % lost
         )

@@ -13,7 +13,7 @@ from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.parallel import SHARES_EXPERTS, shares_experts
 from cadence.config.reference import ModelFiles, find_model, find_tokenizer
-from cadence.config.resolve import ResolveInputs, resolve
+from cadence.config.resolve.resolve import ResolveInputs, resolve
 from cadence.config.resolve_pooling import served_as
 from cadence.config.speculative import DraftSource, settled_method
 from cadence.config.speculative_options import MAYBE_BUILT_IN, SpeculativeOptions, draft_not_found

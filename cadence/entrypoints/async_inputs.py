@@ -7,16 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from cadence.core.alignment import AlignmentSpec
 from cadence.core.errors import InvalidRequestError
 from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.text.input_processor import InputProcessor, ProcessedInput, spelling_size, weight_of
 from cadence.engine.text.prompts import ParsedPrompt, PromptType, formed, parse_prompt
 from cadence.text.cut_texts import room_in
-from cadence.text.loop_share import LoopTurns
-from cadence.text.null_text_service import NullTextService
+from cadence.text.service.loop_share import LoopTurns
+from cadence.text.service.null_text_service import NullTextService
+from cadence.text.service.text_service import Encoding, TextService
 from cadence.text.text_frame import TextFrame
-from cadence.text.text_service import Encoding, TextService
 
 HEAVY = 4096  # entries and characters of parameters; what has more is checked beside the event loop
 
@@ -46,7 +47,7 @@ class AsyncInputs:
         if weight_of(params) > HEAVY:
             return await asyncio.to_thread(work)
         if params.bad_words:
-            return await self._texts.beside(spelling_size(params.bad_words), work)
+            return await self._texts.off_loop(spelling_size(params.bad_words), work)
         return work()
 
     async def process_pooling(
@@ -57,6 +58,13 @@ class AsyncInputs:
         prompt = formed(prompt, self._inputs.text_form)
         tokens = await self._cut(parse_prompt(prompt), self._inputs.kept_tokens(params))
         return self._inputs.process_pooling(request_id, tokens, params, **options)
+
+    async def process_alignment(
+        self, request_id: str, prompt: PromptType, spec: AlignmentSpec, **options: Any
+    ) -> ProcessedInput:
+        """options: the further parameters of `InputProcessor.process_alignment`"""
+        await self._turns.enter()
+        return self._inputs.process_alignment(request_id, prompt, spec, **options)
 
     async def prepared(self, prompt: PromptType) -> ParsedPrompt:
         """By the tokens that the model begins with, checked as for a request."""

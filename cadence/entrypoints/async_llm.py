@@ -14,6 +14,7 @@ from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
+from cadence.core.alignment import AlignmentSpec
 from cadence.core.contract.control import (
     ADD_ADAPTER,
     LIST_ADAPTERS,
@@ -23,6 +24,7 @@ from cadence.core.contract.control import (
 )
 from cadence.core.contract.engine_state import EngineState, joined
 from cadence.core.contract.messages import EngineInfo
+from cadence.core.contract.step import FloatArray
 from cadence.core.errors import EngineDeadError, InvalidRequestError
 from cadence.core.lora_request import checked_number, required_adapter
 from cadence.core.outputs import RequestOutput
@@ -50,9 +52,9 @@ from cadence.entrypoints.async_inputs import AsyncInputs
 from cadence.entrypoints.open_requests import OpenRequests, Submission
 from cadence.entrypoints.start_clock import StartClock
 from cadence.process.together import first_of
-from cadence.text.null_text_service import open_text_service
 from cadence.text.null_tokenizer import AnyTokenizer
-from cadence.text.text_service import TextService
+from cadence.text.service.null_text_service import open_text_service
+from cadence.text.service.text_service import TextService
 from cadence.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("cadence.engine")
@@ -180,6 +182,28 @@ class AsyncLLM:
         stream = await self._begin(request_id, processed, [], lora_request)
         try:
             yield pooled(await stream.next())
+        finally:
+            self._open.finish(request_id)
+
+    async def align(
+        self,
+        prompt: PromptType,
+        spec: AlignmentSpec,
+        request_id: str,
+        *,
+        priority: int = 0,
+        lora_request: object = None,
+    ) -> FloatArray:
+        """How the tokens of the decoder's prompt look along what the encoder reads: [tokens, positions]. spec:
+        which tokens, and of which heads."""
+        self._check_alive()
+        processed = await self._inputs.process_alignment(
+            request_id, prompt, spec, priority=priority, lora_request=lora_request
+        )
+        stream = await self._begin(request_id, processed, [], lora_request)
+        try:
+            matrix_np: FloatArray = pooled(await stream.next()).outputs.data
+            return matrix_np
         finally:
             self._open.finish(request_id)
 

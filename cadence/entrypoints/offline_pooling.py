@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cadence.config.pooling import PoolingConfig
+from cadence.config.pooling import PLAIN_TEXT, PoolingConfig
 from cadence.core.errors import InvalidRequestError
 from cadence.core.pooled_outputs import PoolingOutput, PoolingRequestOutput, pooled
 from cadence.core.pooling_params import PoolingParams
 from cadence.engine.llm_engine import LLMEngine
+from cadence.engine.text.pooled_ask import PooledAsk
 from cadence.engine.text.prompts import ParsedPrompt, PromptType, formed, parse_prompt, pinned, split_prompts, tokenised
 from cadence.engine.text.unused import check_keywords
 from cadence.entrypoints.offline_requests import OfflineRequests, one_each
@@ -67,21 +68,33 @@ class OfflinePooling:
         options = extras.pop("tokenization_kwargs", None) or {}
         rank, priority = extras.pop("data_parallel_rank", None), extras.pop("priority", None)
         form = self.config.form(extras.pop("prompt_name", None))
-        many = [formed(pinned(prompt, rank), form) for prompt in split_prompts(prompts)]
+        many = split_prompts(prompts)
+        if rank is not None or form != PLAIN_TEXT:
+            many = [formed(pinned(prompt, rank), form) for prompt in many]
         check_keywords("LLM", extras)
         if priority is not None and len(priority) != len(many):
             raise InvalidRequestError(f"{len(priority)} priorities for {len(many)} prompts", "priority")
         params = call.params_for(task, len(many))
-        for settled in {id(each): each for each in params}.values():
-            self.config.spec(settled)  # raises before anything is tokenised
-        ids = self._requests.submit(
-            prompts=self._tokens(many, params, options),
-            params=params,
-            priorities=priority or [0] * len(many),
-            adapters=one_each(call.lora_request, len(many)),
-            extras=extras,
-        )
+        asks = self._asks(params, priority or [0] * len(many), one_each(call.lora_request, len(many)), extras)
+        ids = self._requests.submit_pooled(self._tokens(many, params, options), asks)
         return [pooled(output) for output in self._requests.run(ids, call.use_tqdm)]
+
+    def _asks(
+        self,
+        params: Sequence[PoolingParams],
+        priorities: Sequence[int],
+        adapters: Sequence[object],
+        extras: dict[str, Any],
+    ) -> list[PooledAsk]:
+        """Of each prompt; those that are alike are checked once. Raises before anything is tokenised."""
+        made: dict[tuple[int, int, int], PooledAsk] = {}
+        asks = []
+        for param, priority, adapter in zip(params, priorities, adapters, strict=True):
+            key = (id(param), priority, id(adapter))
+            if key not in made:
+                made[key] = self._engine.pooled_ask(param, priority, adapter, extras)
+            asks.append(made[key])
+        return asks
 
     def _tokens(
         self, prompts: list[PromptType], params: list[PoolingParams], options: dict[str, Any]

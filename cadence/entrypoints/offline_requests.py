@@ -9,12 +9,14 @@ from typing import Any
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import RequestOutput
-from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.llm_engine import LLMEngine
+from cadence.engine.text.pooled_ask import PooledAsk
 from cadence.engine.text.prompts import PromptType
 from cadence.entrypoints.interrupts import HeldInterrupts
 from cadence.entrypoints.progress import open_progress
+
+_TEXTS = 8  # of which values are wanted, between two looks at whether they fill a step: a look costs as much as a text
 
 
 class OfflineRequests:
@@ -32,12 +34,12 @@ class OfflineRequests:
     def submit(
         self,
         prompts: Iterable[PromptType],
-        params: Sequence[SamplingParams | PoolingParams],
+        params: Sequence[SamplingParams],
         priorities: Sequence[int],
         adapters: Sequence[object],
         extras: dict[str, Any],
     ) -> list[str]:
-        """All or nothing: a bad prompt, or an interrupt, leaves no half-submitted batch behind. Prompts are taken as
+        """All or nothing: a bad prompt, or an interrupt, leaves no half-submitted batch. Prompts are taken as
         they come: the engine computes the first ones meanwhile."""
         ids: list[str] = []
         with self.dropped_on_error(ids) as interrupts:
@@ -47,6 +49,18 @@ class OfflineRequests:
                 self._engine.add_request(ids[-1], prompt, param, **given)
                 self._engine.begin()
                 interrupts.check()
+        return ids
+
+    def submit_pooled(self, prompts: Iterable[PromptType], asks: Sequence[PooledAsk]) -> list[str]:
+        """As `submit`, of prompts of which values are wanted."""
+        ids: list[str] = []
+        with self.dropped_on_error(ids) as interrupts:
+            for prompt, ask in zip(prompts, asks, strict=True):
+                ids.append(self.new_id())
+                self._engine.add_pooled(ids[-1], prompt, ask)
+                if not len(ids) % _TEXTS:
+                    self._engine.begin()
+                    interrupts.check()
         return ids
 
     def run(self, ids: list[str], use_tqdm: bool | Callable[..., Any]) -> list[RequestOutput]:

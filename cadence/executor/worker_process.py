@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CONFIG_S = 60.0  # for the configuration to arrive; it is written before this process exists
 
 
-def run_beside(first: bytes, commands: int, results: int, shared: list[int]) -> int:
+def run_local(first: bytes, commands: int, results: int, shared: list[int]) -> int:
     """A rank that shares memory with its engine. -> exit status"""
     reads, writes = Ring.attach(commands), Ring.attach(results)
     start_heartbeat(writes.beat, BEAT_S)
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
     if not arguments:
         return run_remote(first)
     commands, results, *shared = map(int, arguments)
-    return run_beside(first, commands, results, shared)
+    return run_local(first, commands, results, shared)
 
 
 if __name__ == "__main__":

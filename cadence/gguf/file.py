@@ -143,7 +143,7 @@ class _Cursor:
         return self.size - self.pos
 
     def take(self, count: int, what: str) -> int:
-        """Position of the next `count` bytes, which are then behind us."""
+        """Position of the next `count` bytes, and moves past them."""
         if count > self.left():
             self.fail(f"{what} at byte {self.pos} needs {count} bytes, {self.left()} are left")
         start = self.pos

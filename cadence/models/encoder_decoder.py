@@ -19,6 +19,7 @@ from cadence.kernels.interface.matrix import Pair
 from cadence.models.decoder import Layer
 from cadence.models.encoder import EncoderEmbedding
 from cadence.models.interface.build import BuildContext
+from cadence.models.interface.cross_queries import CrossHeads
 from cadence.models.interface.encoder import EncoderBatch
 from cadence.models.interface.model import ForwardContext, ModelInputs, PoolHead
 from cadence.models.interface.stage import Absent
@@ -175,6 +176,9 @@ class EncoderDecoderLM(MappedModule):
 
     def encoder_kv_layers(self) -> list[LayerKV]:
         return [replace(layer.attn.kv, passing=True) for layer in self.encoder.layers]
+
+    def cross_heads(self) -> list[CrossHeads]:
+        return [layer.cross.cross_heads for layer in self._own()]
 
     def encode(self, batch: EncoderBatch, ctx: ForwardContext) -> torch.Tensor:
         return self.encoder(batch, ctx)

@@ -1,7 +1,7 @@
 """Both ends of a connection prove that they know the secret of the launch, before anything else is read from them.
 
 Each side draws a number; each shows a MAC, keyed by the secret, of its role, its purpose and both numbers. The secret
-itself never travels, and what was heard on the wire is of no use a second time. Messages are not encrypted.
+itself never travels, and what was overheard on the wire is of no use a second time. Messages are not encrypted.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def accept(end: socket.socket, secret: bytes, purpose: bytes) -> MessageSocket:
 
 
 def dial(address: Address, secret: bytes, purpose: bytes) -> MessageSocket:
-    """The side that connects. Raises OSError where nobody listens, and what `accept` raises."""
+    """The side that connects. Raises OSError where nothing listens, and what `accept` raises."""
     connection = MessageSocket(socket.create_connection(address, HANDSHAKE_S), MOST_UNKNOWN)
     try:
         theirs = connection.read(HANDSHAKE_S)

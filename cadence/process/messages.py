@@ -27,7 +27,7 @@ class MessageReader(Protocol):
 
 class MessageWriter(Protocol):
     def write(self, message: bytes, timeout_s: float = math.inf) -> None:
-        """Waits for readers that are behind. Raises TimeoutError, ClosedError."""
+        """Waits for slow readers. Raises TimeoutError, ClosedError."""
         ...
 
 
@@ -35,5 +35,5 @@ class ResultWriter(MessageWriter, Protocol):
     """By a rank."""
 
     def add_busy(self, seconds: float) -> None:
-        """That it has computed; who reads its results hears of it."""
+        """Reports time spent computing to the reader of its results."""
         ...

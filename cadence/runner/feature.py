@@ -32,7 +32,7 @@ class InputHook(Protocol):
 
 
 class Report(Protocol):
-    """What a feature tells the host of a forward: tensors to fetch, and how to read them."""
+    """What a feature reports to the host of a forward: tensors to fetch, and how to read them."""
 
     def tensors(self) -> list[torch.Tensor]: ...
 
@@ -50,7 +50,7 @@ class Reporter(Protocol):
 
 
 class Observation(Protocol):
-    """What a hook on the hidden states leaves behind: tensors to fetch, and how to read them."""
+    """What a hook on the hidden states gives: tensors to fetch, and how to read them."""
 
     def tensors(self) -> list[torch.Tensor]: ...
 

@@ -100,7 +100,7 @@ class BatchLayout:
             counts_np[index] = np.maximum(counts_np[index], tokens)
         return _layout(self.rows_np, counts_np.astype(np.int32), has_line_np, self.num_computed_np)
 
-    def of_nothing(self) -> BatchLayout:
+    def empty(self) -> BatchLayout:
         """The same rows, which compute nothing."""
         none_np = np.zeros(self.num_rows, dtype=np.int32)
         return _layout(self.rows_np, none_np, none_np, self.num_computed_np)

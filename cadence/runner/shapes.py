@@ -152,6 +152,7 @@ class HookedInputs:
 
     some: tuple[str, ...] = ()  # of those with rows that use it; they come before ...
     always: tuple[str, ...] = ()  # ... those of every forward
+    never: tuple[str, ...] = ()  # whose forwards are not recorded: they leave more behind than a recording does
 
 
 NO_HOOKS = HookedInputs()
@@ -189,7 +190,7 @@ class PaddedShapes:
 
     def shape(self, layout: BatchLayout, until: Until, most_forwards: int, depth: int = 0) -> StepShape:
         exact = shape_of(layout, until, depth)
-        if layout.catch_up:
+        if layout.catch_up or not set(layout.inputs).isdisjoint(self._inputs.never):
             return exact
         if until is Until.TOKENS and exact.is_decode and not layout.is_even:
             return exact  # a decode that draws ends with its tokens: one token of a prompt, beside rows with drafts

@@ -8,12 +8,13 @@ import numpy as np
 import torch
 
 from cadence.core.contract.step import NewRow
-from cadence.device.base import Device
 from cadence.sample.context import SampleContext
+from cadence.sample.host_rows import HostRows
 from cadence.sample.lines import NOTHING
 from cadence.sample.token_lists import PAD
 
 NO_BUDGET = 2**62
+Asked = tuple[int, list[int], list[int], int]  # budget, what begins reasoning, what ends it, most tokens of the row
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,46 +25,35 @@ class Budgets:
     budgets: torch.Tensor  # [n] int64
     begins: torch.Tensor  # [n, b] int64: the tokens that begin reasoning, padded at the end; all PAD = the output does
     ends: torch.Tensor  # [n, e] int64: the tokens that end it, padded at the end
+    longest: int  # most tokens that any of their rows can ever hold
 
 
-class ThinkingBudget:
-    """A `RequestTable` and a `LogitsStep`: where reasoning is over its budget, only the next token of what ends it is
-    left. All is read off the token table, so it holds for tokens that no host has seen yet."""
+class ThinkingBudget(HostRows[Asked, Budgets]):
+    """Where reasoning is over its budget, only the next token of what ends it is left. All is read off the token table,
+    so it holds for tokens that no host has seen yet."""
 
-    def __init__(self, device: Device, num_rows: int) -> None:
-        self._device = device
-        self._rows: dict[int, tuple[int, list[int], list[int]]] = {}  # row -> budget, what begins, what ends
-        self._used_np = np.zeros(num_rows, dtype=np.bool_)
-        self._max_len_np = np.zeros(num_rows, dtype=np.int64)  # most tokens the row can ever hold
-        self._rows_np: np.ndarray | None = None  # what _uploaded was made for; None = make it anew
-        self._uploaded: Budgets
-
-    def add(self, row: int, request: NewRow) -> None:
-        self.remove(row)
+    def wanted(self, request: NewRow) -> Asked | None:
         sampling = request.sampling
-        if sampling.thinking_token_budget is not None and sampling.thinking_token_ids is not None:
-            begin, end = sampling.thinking_token_ids
-            self._rows[row] = min(sampling.thinking_token_budget, NO_BUDGET), begin, end
-            self._used_np[row] = True
-            self._max_len_np[row] = request.max_len
-            self._rows_np = None
+        if sampling.thinking_token_budget is None or sampling.thinking_token_ids is None:
+            return None
+        begin, end = sampling.thinking_token_ids
+        return min(sampling.thinking_token_budget, NO_BUDGET), begin, end, request.max_len
 
-    def remove(self, row: int) -> None:
-        if self._rows.pop(row, None) is not None:
-            self._used_np[row] = False
-            self._max_len_np[row] = 0
-            self._rows_np = None
-
-    def flush(self) -> None:
-        """What a step needs is uploaded with it."""
-
-    def active(self, rows_np: np.ndarray) -> bool:
-        return bool(self._used_np[rows_np].any())
+    def upload(self, found: list[tuple[int, Asked]]) -> Budgets:
+        lines, asked = zip(*found, strict=True)
+        budgets, begins, ends, max_lens = zip(*asked, strict=True)
+        return Budgets(
+            lines=self.device.upload(np.array(lines, dtype=np.int64)),
+            budgets=self.device.upload(np.array(budgets, dtype=np.int64)),
+            begins=self.device.upload(_padded(begins)),
+            ends=self.device.upload(_padded(ends)),
+            longest=max(max_lens),
+        )
 
     def apply(self, logits: torch.Tensor, ctx: SampleContext) -> torch.Tensor:
-        own = self._gather(ctx.rows_np)
+        own = self.gather(ctx.rows_np)
         rows, lengths = ctx.rows[own.lines], ctx.lengths[own.lines]
-        tokens = ctx.tokens[rows, : int(self._max_len_np[ctx.rows_np].max())]  # [n, longest]
+        tokens = ctx.tokens[rows, : own.longest]  # [n, longest]
         prompt_lens = ctx.prompt_lens[own.lines]
         begun = _last_end_of(own.begins, tokens, lengths)
         begun = torch.where((own.begins == PAD).all(dim=1), prompt_lens, begun)  # [n], -1 where it has not
@@ -72,20 +62,6 @@ class ThinkingBudget:
         forced = own.ends.gather(1, _num_said(own.ends, tokens, lengths)[:, None])  # [n, 1]
         only = torch.full_like(logits[own.lines], NOTHING).scatter_(1, forced, 0.0)
         return logits.index_put_((own.lines,), torch.where(over[:, None], only, logits[own.lines]))
-
-    def _gather(self, rows_np: np.ndarray) -> Budgets:
-        if self._rows_np is None or not np.array_equal(rows_np, self._rows_np):
-            found = [(line, *self._rows[row]) for line, row in enumerate(rows_np.tolist()) if row in self._rows]
-            lines, budgets, begins, ends = zip(*found, strict=True)
-            upload = self._device.upload
-            self._uploaded = Budgets(
-                lines=upload(np.array(lines, dtype=np.int64)),
-                budgets=upload(np.array(budgets, dtype=np.int64)),
-                begins=upload(_padded(begins)),
-                ends=upload(_padded(ends)),
-            )
-            self._rows_np = rows_np.copy()
-        return self._uploaded
 
 
 def _padded(marks: tuple[list[int], ...]) -> np.ndarray:

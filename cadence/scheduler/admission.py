@@ -57,7 +57,7 @@ class Admission:
             if not self._kv.fits(hit, self._held(request, len(request.tokens))):
                 self._refused_key, self._refused_at = request.key, self._kv.num_free
                 return
-            if not all(feature.admits(request, hit, draft) for feature in self._measuring):
+            if self._measuring and not all(feature.admits(request, hit, draft) for feature in self._measuring):
                 return
             num_tokens = room.grant(min(missing, self._budget.chunk), computed)
             if not num_tokens:
@@ -120,25 +120,23 @@ class Admission:
             self.prefix_hits += computed
 
     def _note_blocks(self, request: RequestState, hit: PrefixHit, end: int) -> None:
-        rows, kv, row, blocks = self._rows, self._kv, request.row, request.blocks
-        rows.grow(row, kv.capacity(blocks))
-        rows.release_later(row, kv.next_release(blocks))
+        kv, blocks = self._kv, request.blocks
         registered, filled = kv.first_to_register(hit), end // kv.block_size
         if filled > registered:
             # At once: the next request of this plan may go on from these blocks, because a layer writes all
             # keys and values of a step before it reads any.
             kv.register(blocks, request.tokens, registered, filled)
-        rows.register(row, max(registered, filled))
+        self._rows.hold(request.row, kv.capacity(blocks), kv.next_release(blocks), max(registered, filled))
 
 
 def _new_row(request: RequestState, computed: int, payloads: RowPayloads) -> NewRow:
     return NewRow(
         row=request.row,
         request_id=request.id,
-        token_ids_np=np.array(request.tokens, dtype=np.int32),
+        token_ids_np=np.fromiter(request.tokens, dtype=np.int32, count=len(request.tokens)),
         prompt_len=request.prompt_len,
         num_computed=computed,
-        block_ids=tuple([block.id for block in table] for table in request.blocks.tables),
+        block_ids=tuple([[block.id for block in table] for table in request.blocks.tables]),
         sampling=request.request.params,
         seed=request.request.seed,
         stop_token_ids=request.stop_ids,

@@ -11,7 +11,8 @@ _UNNOTICED = 0.03  # seconds that a new request may wait for the forwards under 
 
 def needs_host(sampling: SamplingParams) -> bool:
     """Whether the host has a say between two forwards of this request."""
-    return not all(map(is_on_device, sampling.logits_processors or ()))
+    processors = sampling.logits_processors
+    return processors is not None and not all(map(is_on_device, processors))
 
 
 class BurstPolicy:

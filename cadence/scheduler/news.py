@@ -19,6 +19,6 @@ def news_of(request: RequestState, new_token_ids: list[int]) -> RequestUpdate:
         request.num_cached,
         request.num_preemptions,
         request.first_scheduled_time,
-        digests=request.digests if request.has_no_news else (),
+        digests=request.digests if request.digests and request.has_no_news else (),
         number=request.number,
     )

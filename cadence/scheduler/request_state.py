@@ -79,7 +79,7 @@ class RequestState:
         self.needs_host = needs_host(sampling)
         self.streams = sampling.output_kind is not RequestOutputKind.FINAL_ONLY
         self.status = Status.WAITING
-        self.digests = tuple((each.feature, each.keys_digest) for each in request.attachments if each.keys_digest)
+        self.digests = tuple([(each.feature, each.keys_digest) for each in request.attachments if each.keys_digest])
         self.parked = False  # in the waiting queue
         self.row = NO_ROW  # kept after the end of the row until the last step naming it has returned
         self.num_cached = 0

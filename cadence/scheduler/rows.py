@@ -99,6 +99,12 @@ class RowTable:
         """The first tokens [n] of rows [n] are computed."""
         self.confirmed_np[rows_np] = tokens_np
 
+    def hold(self, row: int, capacity: int, release_at: int, registered: int) -> None:
+        """Of a row that has begun, as `grow`, `release_later` and `register` have them."""
+        self.capacity_np[row] = capacity
+        self.release_at_np[row] = release_at
+        self.registered_np[row] = registered
+
     def grow(self, row: int, capacity: int) -> None:
         """Its blocks hold `capacity` tokens now."""
         self.capacity_np[row] = capacity

@@ -32,7 +32,10 @@ class RunningList:
         return self._requests[index]
 
     def add(self, request: RequestState) -> None:
-        insort(self._requests, request, key=_BY_KEY)
+        if self._requests and request.key < self._requests[-1].key:
+            insort(self._requests, request, key=_BY_KEY)
+        else:
+            self._requests.append(request)
         self._changed = True
 
     def remove(self, request: RequestState) -> None:

@@ -83,7 +83,7 @@ class Matcher:
         self._grammar = grammar
         self._position = position
         self._stops = 0  # stop tokens accepted: the first ends the text, the others change nothing
-        self._failure = ""  # what a backend raised: the output goes no further, and nobody else's stops
+        self._failure = ""  # what a backend raised: this output goes no further; others do
         self._stop_mask_np = np.zeros(mask_words(grammar.vocab_size), np.int32)
         for token in grammar.stop_ids:
             self._stop_mask_np.view(np.uint32)[token // 32] |= np.uint32(1 << token % 32)

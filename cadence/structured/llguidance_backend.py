@@ -17,6 +17,7 @@ from cadence.structured.vocabulary import Vocabulary
 # Of llguidance's own units. Half of what it allows by default: about 10 ms for a mask at worst.
 _STEP_FUEL = 100_000
 _STEP_ITEMS = 25_000
+NO_TOKEN = "NoExtension"  # in llguidance's error where nothing may follow, rather than that it took too much work
 _SPECIAL = b"\xff"  # no text begins with this byte: what follows is the name of a special token
 
 

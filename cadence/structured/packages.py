@@ -20,7 +20,7 @@ class _StandIn(types.ModuleType):
 
 
 def import_xgrammar(stand_ins: tuple[str, ...] = ("transformers",)) -> Any:
-    """The package. `stand_ins`: modules that are replaced while it is imported, where nobody has imported them yet.
+    """The package. `stand_ins`: modules that are replaced while it is imported, where they have not been imported yet.
     It cannot follow grammars without torch; it can compile them."""
     if "xgrammar" in sys.modules:
         return sys.modules["xgrammar"]

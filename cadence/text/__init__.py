@@ -1,8 +1,7 @@
 """Tokenizers, chat templates (sandboxed), incremental detokenisation, stop strings.
 
-`text_service` does text work for an event loop that must not wait; long texts and templates of requests go to
-`text_process`. `control_codes` tells control tokens from text that looks like them, `fill_middle` handles prompts with
-a suffix, `text_frame` and `cut_texts` make prompts of pairs and of texts that are cut, `marian` is for models that
-translate, `null_tokenizer` is used where there is none. Imports core, config, gguf and process; `structured`, `engine`
-and everything above may import it.
+`control_codes` tells control tokens from text that looks like them, `fill_middle` handles prompts with a suffix,
+`text_frame` and `cut_texts` make prompts of pairs and of texts that are cut, `marian` is for models that translate,
+`null_tokenizer` is used where there is none. Imports core, config, gguf and process; `structured`, `engine` and
+everything above may import it.
 """

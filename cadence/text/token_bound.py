@@ -35,7 +35,7 @@ Step = dict[str, Any]  # the state of a normaliser or pre-tokenizer
 @dataclass(frozen=True, slots=True)
 class TokenBound:
     bytes_per_token: float  # of UTF-8, at most; infinity = no bound
-    lost: bytes = b""  # bytes that may leave no token behind, as the vocabulary has none for them
+    lost: bytes = b""  # bytes that may become no token, as the vocabulary has none for them
 
     @staticmethod
     def of(backend: Backend) -> TokenBound:

@@ -82,8 +82,8 @@ class RandomDataset(BenchmarkDataset):
         given: dict[str, Any] = {**defaults, **shape}
         dice = random.Random(self.random_seed)
         units = work.PromptUnits.of(_ids(tokenizer, work.ALL_WORDS), chat=False)
-        asks = itertools.islice(work.drawn_asks(units, work.RandomShape(**given), dice), num_requests)
-        return [(tokenizer.decode(ask.prompt), ask.output_len) for ask in asks]
+        requests = itertools.islice(work.drawn_requests(units, work.RandomShape(**given), dice), num_requests)
+        return [(tokenizer.decode(request.prompt), request.output_len) for request in requests]
 
 
 class ShareGPTDataset(BenchmarkDataset):
@@ -105,10 +105,10 @@ class CustomDataset(BenchmarkDataset):
     OPTIONS = ("output_len", "skip_chat_template")
 
     def _texts(self, tokenizer: Any, num_requests: int, shape: dict[str, Any]) -> list[tuple[str, int]]:
-        asks = work.custom_asks(self._path(), max(0, shape.get("output_len") or 0), chat=False)
+        requests = work.custom_requests(self._path(), max(0, shape.get("output_len") or 0), chat=False)
         if not self.disable_shuffle:
-            random.Random(self.random_seed).shuffle(asks)
-        texts = [(_text(ask.prompt, self._path()), ask.output_len) for ask in asks[:num_requests]]
+            random.Random(self.random_seed).shuffle(requests)
+        texts = [(_text(request.prompt, self._path()), request.output_len) for request in requests[:num_requests]]
         if not shape.get("skip_chat_template"):
             texts = [(_chat(text, tokenizer), length) for text, length in texts]
         return texts

@@ -12,7 +12,7 @@ from cadence.config import env
 from cadence.core.errors import CadenceError, InvalidRequestError
 from cadence.entrypoints.cli.bench_serve.flags import BACKENDS
 from cadence.entrypoints.cli.bench_serve.load import Sample, Stopwatch
-from cadence.entrypoints.cli.bench_serve.work import Ask, request_body
+from cadence.entrypoints.cli.bench_serve.work import BenchRequest, request_body
 from cadence.entrypoints.cli.remote.client import Remote
 from cadence.vllm.missing import MissingFeatureError
 
@@ -82,7 +82,7 @@ async def _timed(given: RequestFuncInput, chat: bool, pbar: Any) -> RequestFuncO
         raise MissingFeatureError("multi_modal_content cannot be sent: this version takes text only")
     url, path = _split(given.api_url, "/chat/completions" if chat else "/completions")
     body = request_body(
-        Ask(_prompt(given, chat), given.output_len), given.model_name or given.model, chat, _extra(given, chat)
+        BenchRequest(_prompt(given, chat), given.output_len), given.model_name or given.model, chat, _extra(given, chat)
     )
     sent = time.perf_counter()
     sample, said = Sample(prompt_tokens=given.prompt_len), []

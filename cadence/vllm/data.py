@@ -17,6 +17,7 @@ PromptLogprobs = list[dict[int, Logprob] | None]
 SampleLogprobs = list[dict[int, Logprob]]
 LogprobsOnePosition = dict[int, Logprob]
 ChatCompletionMessageParam = dict[str, Any]
+MultiModalDataDict = dict[str, Any]
 
 
 class SamplingType(IntEnum):
@@ -26,7 +27,7 @@ class SamplingType(IntEnum):
 
 
 class UsageContext(StrEnum):
-    """Told to an engine by programs; nothing is reported to anybody here."""
+    """What programs say of themselves; nothing is reported anywhere."""
 
     UNKNOWN_CONTEXT = "UNKNOWN_CONTEXT"
     LLM_CLASS = "LLM_CLASS"

@@ -8,7 +8,7 @@ from cadence.core.errors import CadenceError
 
 
 class MissingFeatureError(CadenceError, NotImplementedError):
-    """The feature behind a name is not in this version."""
+    """The feature that a name stands for is not in this version."""
 
 
 class _Missing(type):

@@ -26,9 +26,9 @@ _BENCH_DATA = "cadence.vllm.bench_data"
 _CONFIG = "cadence.vllm.data:ConfigDict"
 
 MISSING = {
-    "media": "this version takes text only",
+    "media": "prompts are texts, or one recording as multi_modal_data; images and videos are not read",
+    "fetch": "nothing is fetched: give samples and their rate as multi_modal_data",
     "embeds": "prompts are texts or token ids, not embeddings",
-    "encoder": "models with an encoder are not in this version",
     "ray": "the engine joins a Ray cluster by itself, with distributed_executor_backend='ray'",
     "bench_data": "benchmarks draw random prompts, and read ShareGPT files and JSONL files of prompts (CustomDataset)",
     "bench": "a benchmark is run as a whole: add_cli_args(parser), then main(args)",
@@ -48,8 +48,9 @@ _PROMPT_NAMES = {
     **dict.fromkeys(("PromptType", "TextPrompt", "TokensPrompt"), _PROMPTS),
     "SingletonPrompt": f"{_PROMPTS}:PromptType",
     "EmbedsPrompt": "!embeds",
-    "ExplicitEncoderDecoderPrompt": "!encoder",
-    **dict.fromkeys(("DataPrompt", "ModalityData", "MultiModalDataBuiltins", "MultiModalDataDict"), "!media"),
+    "ExplicitEncoderDecoderPrompt": f"{_PROMPTS}:EncoderDecoderPrompt",
+    **dict.fromkeys(("MultiModalDataDict", "MultiModalDataBuiltins"), "cadence.vllm.data:MultiModalDataDict"),
+    **dict.fromkeys(("DataPrompt", "ModalityData"), "!media"),
 }
 _LOGPROB_NAMES = {"Logprob": _OUTPUTS, "FlatLogprobs": "cadence.core.flat_logprobs"} | dict.fromkeys(
     ("PromptLogprobs", "SampleLogprobs", "LogprobsOnePosition"), _DATA
@@ -170,11 +171,13 @@ MODULES: dict[str, dict[str, str]] = {
     "logger": {"init_logger": _DATA},
     "usage.usage_lib": {"UsageContext": _DATA},
     "exceptions": {"VLLMValidationError": f"{_ERRORS}:InvalidRequestError"},
-    "multimodal": dict.fromkeys(("MultiModalDataDict", "MultiModalRegistry", "MULTIMODAL_REGISTRY"), "!media"),
-    "multimodal.utils": dict.fromkeys(("fetch_image", "fetch_audio", "fetch_video", "encode_image_url"), "!media"),
+    "multimodal": {"MultiModalDataDict": _DATA}
+    | dict.fromkeys(("MultiModalRegistry", "MULTIMODAL_REGISTRY"), "!media"),
+    "multimodal.utils": {"fetch_audio": "!fetch"}
+    | dict.fromkeys(("fetch_image", "fetch_video", "encode_image_url"), "!media"),
     "multimodal.image": {"convert_image_mode": "!media"},
     "assets.image": {"ImageAsset": "!media"},
-    "assets.audio": {"AudioAsset": "!media"},
+    "assets.audio": {"AudioAsset": "cadence.vllm.audio_asset"},
     "assets.video": {"VideoAsset": "!media"},
     "benchmarks.datasets": _DATASETS,
     "benchmarks.lib.endpoint_request_func": _REQUEST_FUNCS,

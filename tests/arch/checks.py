@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "entrypoints": {"core", "config", "process", "text", "audio", "engine"},
 }
 MAY_IMPORT["entrypoints/cli"] = set(MAY_IMPORT)  # the shell may ask any room, lazily
-MAY_IMPORT["vllm"] = {"core", "config", "text", "engine", "entrypoints"}
+MAY_IMPORT["vllm"] = {"core", "config", "text", "audio", "engine", "entrypoints"}
 HOST_ROOMS = ("core", "config", "scheduler")
 ENVIRONMENT_FILE = "cadence/config/env.py"
 CUDA_FILE = "cadence/device/cuda.py"

@@ -16,8 +16,10 @@ from cadence.audio.asks import AskKind, SpeechAnswer, SpeechAsk, SpeechOptions
 from cadence.audio.errors import AudioError
 from cadence.audio.feature_config import FeatureConfig
 from cadence.audio.features import features_digest, log_mel
-from cadence.audio.segments import SpeechSegment
+from cadence.audio.segments import SpeechSegment, TimedTokens
+from cadence.audio.timed_words import WindowText
 from cadence.audio.transcription import Transcription
+from cadence.core.alignment import AlignmentSpec
 from cadence.core.outputs import CompletionOutput, Logprob
 from tests.helpers.speech import MODEL, VOCABULARY, at
 
@@ -126,6 +128,75 @@ def test_times_do_not_count_as_doubts() -> None:
     answer = SpeechAnswer(token_ids=(at(0), 1, at(2)), logprobs=(-9.0, -0.1, -9.0), named={})
     _, asks = drive(3.0, lambda _: answer, language="en")
     assert len(asks) == 1
+
+
+def along(*places: tuple[float, float], positions: int = 1500) -> SpeechAnswer:
+    """Tokens that look at these seconds, and at no others; the last one at what is left."""
+    matrix_np = np.full((len(places), positions), -1.0, np.float32)
+    for row_np, (start, end) in zip(matrix_np, places, strict=True):
+        row_np[round(start / 0.02) : round(end / 0.02)] = 3.0
+    return SpeechAnswer((), (), {}, matrix_np)
+
+
+def test_words_have_the_times_at_which_their_tokens_are_said() -> None:
+    def reply(ask: SpeechAsk) -> SpeechAnswer:
+        if ask.kind is AskKind.TEXT:
+            return said([at(0.5), 7, 33, 8, at(2.5), at(2.5), 9, at(3), at(3), END])
+        return along((0, 1), (1, 1.2), (1.2, 2.5), (2.5, 2.8), (2.8, 3), positions=150)
+
+    run, asks = drive(3.0, reply, language="en", word_times=True)
+    assert [ask.kind for ask in asks] == [AskKind.TEXT, AskKind.WORDS]
+    assert asks[1].prompt_token_ids == [101, 102, 105, 108, 7, 33, 8, 9]
+    assert asks[1].alignment == AlignmentSpec(3, 150, MODEL.alignment_heads)
+    assert asks[1].digest == asks[0].digest
+    words = [[(one.word, round(one.start, 2), round(one.end, 2)) for one in each.words] for each in run.segments]
+    assert words == [[(" hh", 0.5, 1.2), (" i", 1.2, 2.5)], [(" j", 2.5, 2.8)]]
+    assert [segment.text for segment in run.segments] == [" hh i", " j"]
+
+
+def test_words_of_a_recording_without_its_silences_have_its_times() -> None:
+    """Speech from 4 to 6 s and from 12 to 14 s, with what is kept around it."""
+    samples_np = np.zeros(16 * RATE, np.float32)
+    for start in (4, 12):
+        samples_np[start * RATE : (start + 2) * RATE] = np.random.default_rng(0).uniform(-0.5, 0.5, 2 * RATE)
+    options = SpeechOptions(language="en", word_times=True, drop_silence=True)
+    run, heard = Transcription(samples_np, MODEL, options), 2 * 2.6
+    assert run._windows.current is not None and run._windows.current.num_samples == round(heard * RATE)
+    run.next()
+    run.answer(said([at(0.3), 7, 8, 9, at(5), at(5), END]))
+    ask = run.next()
+    assert ask is not None and ask.alignment.positions == 260
+    run.answer(along((0, 1), (1, 2.3), (2.3, 4), (4, 5.2), positions=260))
+    (segment,) = run.segments
+    found = [(round(word.start, 2), round(word.end, 2)) for word in segment.words]
+    assert found == [(4.0, 4.7), (4.7, 6.0), (11.7, 13.1)]
+
+
+def test_a_window_without_text_is_not_looked_for() -> None:
+    run, asks = drive(3.0, lambda _: said([at(0), at(2), END]), language="en", word_times=True)
+    assert [ask.kind for ask in asks] == [AskKind.TEXT] and run.segments == []
+
+
+def test_a_pause_belongs_to_no_word() -> None:
+    """Words last twice as long as a slow one at most."""
+    text = WindowText.of([TimedTokens(0.0, 9.0, (0, 1, 2, 3, 4))], 100)
+    spelled = [" a", " b", ".", " c", " d"]
+    places = [(0, 2), (2, 2.4), (2.4, 5), (5, 5.4), (5.4, 5.8), (5.8, 6)]
+    answer = along(*places, positions=300)
+    ((a, b, c, d),) = text.words(answer.matrix_np, 0.02, "en", lambda tokens: "".join(spelled[each] for each in tokens))
+    found = [(each.word, round(each.start, 2), round(each.end, 2)) for each in (a, b, c, d)]
+    assert found == [
+        (" a", 0.6, 2.0),
+        (" b.", 2.0, 3.4),
+        (" c", 5.0, 5.4),
+        (" d", 5.4, 5.8),
+    ]
+
+
+def test_segments_have_the_logprobs_of_their_text() -> None:
+    answer = SpeechAnswer((at(0), 1, at(1), at(1), 2, 3, at(2)), (-1, -0.1, -1, -1, -0.2, -0.3, -1), {})
+    run, _ = drive(3.0, lambda _: answer, language="en")
+    assert [segment.logprobs for segment in run.segments] == [((1, -0.1),), ((2, -0.2), (3, -0.3))]
 
 
 def test_silence_can_be_asked_for_always() -> None:

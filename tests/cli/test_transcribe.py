@@ -18,10 +18,12 @@ from cadence.entrypoints.speech.requests import TranscriptWish
 from cadence.entrypoints.speech.service import NullTranscriber, Speech
 from tests.server.fakes_speech import TEXT, TellsTimes, sound
 
+PLAIN = TranscriptWish()
 
-def transcribe(jobs: list[Job]) -> int:
+
+def transcribe(jobs: list[Job], wish: TranscriptWish = PLAIN) -> int:
     async def run() -> int:
-        return await transcribe_all(Speech(TellsTimes(), Recordings()), jobs, TranscriptWish())
+        return await transcribe_all(Speech(TellsTimes(), Recordings()), jobs, wish)
 
     return asyncio.run(run())
 
@@ -50,6 +52,22 @@ def test_a_terminal_gets_the_words_as_they_come(
     transcribe([Job(files[0], None, "text")])
     out, err = capsys.readouterr()
     assert out == TEXT + "\n" and err == ""
+
+
+def test_words_have_times_in_json_and_are_subtitles_one_by_one(
+    files: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    timed = TranscriptWish(word_times=True)
+    transcribe([Job(files[0], None, "json")], timed)
+    words = json.loads(capsys.readouterr().out)["words"]
+    assert " ".join(word["word"] for word in words) == TEXT
+    assert words[0] == {"word": "It", "start": 0.0, "end": 0.375}
+    transcribe([Job(files[0], None, "srt")], timed)
+    assert capsys.readouterr().out.startswith("1\n00:00:00,000 --> 00:00:00,375\nIt\n\n2\n")
+    transcribe([Job(files[0], None, "json")])
+    assert "words" not in json.loads(capsys.readouterr().out)
+    with pytest.raises(ConfigError, match="word-timestamps needs"):
+        command.run([str(files[0]), "--word-timestamps"])
 
 
 def test_several_files_are_written_in_their_order(files: list[Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,11 +12,14 @@ class Client:
     environment: str  # a file of requirements/, or node
     script: str  # below python/ or node/
     seconds: float = 240.0  # it may take on a busy machine of two cores
+    hears: bool = False  # it talks to the server of speech alone
 
 
 CLIENTS = (
     Client("openai (Python)", "openai", "sdk", "python/openai_sdk.py"),
     Client("openai (Node)", "openai", "node", "node/openai_sdk.mjs"),
+    Client("openai audio (Python)", "openai", "sdk", "python/openai_audio.py", hears=True),
+    Client("openai audio (Node)", "openai", "node", "node/openai_audio.mjs", hears=True),
     Client("anthropic (Python)", "anthropic", "sdk", "python/anthropic_sdk.py"),
     Client("anthropic (Node)", "@anthropic-ai/sdk", "node", "node/anthropic_sdk.mjs"),
     Client("Claude Code", "@anthropic-ai/claude-code", "node", "python/claude_code.py", 600.0),

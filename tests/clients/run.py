@@ -5,7 +5,8 @@
     python -m tests.clients.run --write              and keep the table in docs/using/clients.md
 
 Each client is installed from PyPI or npm, and skipped with a reason where it cannot be had. Its script talks to two
-servers on loopback: SmolLM2 as users serve it, and a scripted one for what so small a model cannot do.
+servers on loopback: SmolLM2 as users serve it, and a scripted one for what so small a model cannot do. Those that
+transcribe talk to a tiny Whisper, about a recording of three seconds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -27,6 +29,8 @@ from tests.clients.environments import BUILD, CannotInstallError, environment
 from tests.clients.recorder import Record, recorded
 from tests.clients.scripted import scripted_server
 from tests.clients.table import keep_results, table
+from tests.helpers.recordings import tone, wav_file
+from tests.helpers.tiny_whisper import make_whisper
 from tests.server.helpers import ServerProcess
 
 REAL_FLAGS = (
@@ -46,7 +50,8 @@ class Outcome:
     skipped: str = ""  # why
 
 
-def run_client(client: Client, urls: list[str]) -> Outcome:
+def run_client(client: Client, words: list[str]) -> Outcome:
+    """words: what its script is told of its servers"""
     place = environment(client.environment)
     try:
         place.install()
@@ -54,7 +59,7 @@ def run_client(client: Client, urls: list[str]) -> Outcome:
     except CannotInstallError as error:
         return Outcome(client.name, skipped=f"cannot be installed: {error}")
     output = BUILD / f"{Path(client.script).stem}-{client.environment}.log"
-    status = _run([*place.command(client.script), *urls, *place.arguments()], output, client.seconds)
+    status = _run([*place.command(client.script), *words, *place.arguments()], output, client.seconds)
     for line in output.read_text(errors="replace").splitlines():
         if line.startswith("CHECK "):
             told = json.loads(line.removeprefix("CHECK "))
@@ -93,6 +98,33 @@ def servers(record: Record | None) -> Iterator[list[str]]:
             yield [proxies.enter_context(recorded(url, record)) for url in urls] if record else urls
 
 
+@contextlib.contextmanager
+def speech() -> Iterator[list[str]]:
+    """The address of a server that hears, and a recording."""
+    with tempfile.TemporaryDirectory(prefix="cadence-speech-") as directory:
+        recording = Path(directory) / "tone.wav"
+        recording.write_bytes(wav_file(tone(3.0)))
+        model = make_whisper(Path(directory) / "whisper")
+        with ServerProcess(model, "--dtype", "float32", "--served-model-name", "whisper") as server:
+            yield [server.url, str(recording)]
+
+
+def run_all(chosen: list[Client], record: Record | None) -> list[Outcome]:
+    outcomes = []
+    for hears in (False, True):
+        some = [client for client in chosen if client.hears == hears]
+        if not some:
+            continue
+        with speech() if hears else servers(record) as words:
+            for client in some:
+                started = time.monotonic()
+                if record:
+                    record.client = client.name
+                outcomes.append(run_client(client, words))
+                print(f"{client.name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    return outcomes
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run real clients against Cadence.")
     parser.add_argument("names", nargs="*", metavar="CLIENT", help=", ".join(client.name for client in CLIENTS))
@@ -104,15 +136,7 @@ def main() -> int:
     if unknown := set(options.names) - {client.name for client in CLIENTS}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     BUILD.mkdir(parents=True, exist_ok=True)
-    outcomes = []
-    record = Record(options.record) if options.record else None
-    with servers(record) as urls:
-        for client in chosen:
-            started = time.monotonic()
-            if record:
-                record.client = client.name
-            outcomes.append(run_client(client, urls))
-            print(f"{client.name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    outcomes = run_all(chosen, Record(options.record) if options.record else None)
     print(table([asdict(outcome) for outcome in outcomes]))
     for outcome in outcomes:
         for check, why in outcome.failed.items():

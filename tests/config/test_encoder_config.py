@@ -11,7 +11,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.encoder_config import NO_ENCODER, EncoderConfig, resolve_encoder
 from cadence.config.engine_config import SchedulerConfig
 from cadence.config.hf import make_hf_config
-from cadence.config.resolve import _with_encoder
+from cadence.config.resolve.resolve import _with_encoder
 from cadence.core.errors import ConfigError
 from tests.helpers.toy_engine import make_config
 

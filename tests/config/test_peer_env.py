@@ -46,6 +46,14 @@ def test_the_limit_of_completions(monkeypatch: pytest.MonkeyPatch) -> None:
         read_flags(build_parser().parse([]))
 
 
+def test_the_limits_of_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_MAX_AUDIO_CLIP_FILESIZE_MB", "3")
+    monkeypatch.setenv("VLLM_MAX_AUDIO_DECODE_DURATION_S", "90")
+    options = read_flags(build_parser().parse([]))[1]
+    assert (options.max_audio_bytes, options.max_audio_seconds) == (3 * 2**20, 90)
+    assert read_flags(build_parser().parse(["--max-audio-seconds", "60"]))[1].max_audio_seconds == 60
+
+
 def test_layers_of_stages() -> None:
     found = {"VLLM_PP_LAYER_PARTITION": "3,1"}
     assert peer_env.applied(EngineArgs(pipeline_parallel_size=2), found).pp_layer_partition == "3,1"

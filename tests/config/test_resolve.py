@@ -17,7 +17,7 @@ from cadence.config.generation import default_sampling
 from cadence.config.hf import HFConfig, make_hf_config
 from cadence.config.parallel import devices_by_engine
 from cadence.config.reference import ModelFiles
-from cadence.config.resolve import ResolveInputs, fit_context, idle_options, resolve
+from cadence.config.resolve.resolve import ResolveInputs, fit_context, idle_options, resolve
 from cadence.core.errors import ConfigError, ModelFileError
 from cadence.engine.fleet.dp_client import options_by_engine
 

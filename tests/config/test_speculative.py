@@ -16,7 +16,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, make_hf_config
 from cadence.config.reference import ModelFiles
-from cadence.config.resolve import ResolveInputs, resolve
+from cadence.config.resolve.resolve import ResolveInputs, resolve
 from cadence.config.speculative import (
     NO_SPECULATION,
     DraftSource,

@@ -6,6 +6,7 @@ A comment stands on its own line directly before the fence; readers of the page 
     <!-- run: after-server -->  asks `cadence serve smollm2`, which the test starts when the page has not
     <!-- run: fails -->         shows a mistake: the last command must fail
     <!-- file: NAME -->         the block is the content of a file of that name, which later blocks use
+    <!-- given: NAME -->       the block uses a model and files that readers have: NAME is one of GIVEN
     <!-- output -->             (text) printed by the block before it, line by line; `…` stands for anything
     <!-- not run: REASON -->    REASON is one of NOT_RUN; the commands are checked all the same
 
@@ -24,9 +25,10 @@ SHELL = ("bash", "sh", "console")
 DATA = ("json", "jsonl", "yaml", "toml")
 LANGUAGES = (*SHELL, *DATA, "python", "text")
 RUN = ("server", "after-server", "fails")
+GIVEN = ("speech", "translation")
 
 _FENCE = re.compile(r"(?P<indent>\s*)(?P<ticks>`{3,}|~{3,})\s*(?P<language>[\w+-]*)\s*$")
-_COMMENT = re.compile(r"\s*<!--\s*(?P<key>run|not run|file|output)\s*(:\s*(?P<value>.*?))?\s*-->\s*$")
+_COMMENT = re.compile(r"\s*<!--\s*(?P<key>run|not run|file|given|output)\s*(:\s*(?P<value>.*?))?\s*-->\s*$")
 
 
 class PageError(AssertionError):
@@ -42,6 +44,7 @@ class Block:
     run: str = ""  # one of RUN, or nothing
     not_run: str = ""  # one of NOT_RUN, or nothing
     file: str = ""
+    given: str = ""  # one of GIVEN, or nothing
     is_output: bool = False
 
     def error(self, message: str) -> PageError:
@@ -94,6 +97,7 @@ def _block(page: str, number: int, language: str, text: str, lines: list[str]) -
         run=says.get("run", ""),
         not_run=says.get("not run", ""),
         file=says.get("file", ""),
+        given=says.get("given", ""),
         is_output="output" in says,
     )
     _check(block, says)
@@ -107,6 +111,8 @@ def _check(block: Block, says: dict[str, str]) -> None:
         raise block.error(f"run: {block.run}: must be one of {', '.join(RUN)}")
     if "not run" in says and block.not_run not in NOT_RUN:
         raise block.error(f"not run: {block.not_run}: the reason must be one of {', '.join(NOT_RUN)}")
+    if "given" in says and block.given not in GIVEN:
+        raise block.error(f"given: {block.given}: must be one of {', '.join(GIVEN)}")
     if block.is_output and block.language != "text":
         raise block.error("output is a block of text")
     if block.language == "text" and (command := re.search(r"^(\$ .*|(cadence|curl|pip|python) .*)", block.text, re.M)):

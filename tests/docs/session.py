@@ -18,6 +18,7 @@ import yaml
 
 from tests.docs.blocks import DATA, ROOT, SHELL, Block
 from tests.docs.commands import check_unrun
+from tests.docs.given import give
 from tests.docs.network import Network
 from tests.docs.servers import Servers
 from tests.docs.warm_commands import WarmCommands
@@ -50,6 +51,8 @@ class Session:
         print(f"{block.page}:{block.line}: {time.monotonic() - start:.1f} s")  # shown by pytest -rP
 
     def _run(self, block: Block) -> None:
+        if block.given:
+            give(block.given, self.folder)
         if block.file:
             self._write(block)
         if block.language in DATA:

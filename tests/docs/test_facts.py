@@ -31,6 +31,7 @@ _COMMANDS = tuple(
         "chat",
         "complete",
         "embed",
+        "transcribe",
         "run-batch",
         "quantize",
         "save-sharded",
@@ -122,8 +123,8 @@ def test_every_architecture_is_listed() -> None:
 
 
 def _endpoints() -> set[str]:
-    names = [found.name for found in pkgutil.iter_modules(routes.__path__)]
-    modules = [importlib.import_module(f"{routes.__name__}.{name}") for name in names]
+    names = [found.name for found in pkgutil.walk_packages(routes.__path__, f"{routes.__name__}.")]
+    modules = [importlib.import_module(name) for name in names]
     routers = [module.router for module in modules if hasattr(module, "router")]
     return {re.sub(r"\{.*?\}", "{id}", route.path) for router in routers for route in router.routes}
 

@@ -12,8 +12,12 @@ import torch
 
 from cadence import LLM, RequestOutput, SamplingParams
 from cadence.core.encoder_input import EncoderInput
+from cadence.core.errors import ConfigError, InvalidRequestError
+from cadence.core.lora_request import LoRARequest
 from cadence.core.sampling_params import BeamSearchParams
 from cadence.core.structured_outputs import StructuredOutputsParams
+from tests.helpers.adapters import save_adapter
+from tests.helpers.tiny_models import make_tiny
 from tests.helpers.tiny_seq2seq import FAMILIES, MELS, POSITIONS, SOUND, Seq2SeqOracle, make_seq2seq
 from tests.helpers.wide import mostly_wide
 
@@ -188,6 +192,44 @@ def test_keys_of_few_bits_give_the_same_bits_in_any_company(made: Made, dtype: s
     for prompt, expected in zip(PROMPTS, together, strict=True):
         llm.reset_prefix_cache()
         assert answers(llm.generate(prompt, GREEDY, use_tqdm=False)) == [expected]
+
+
+def test_what_needs_a_decoder_alone_is_refused(made: Made, plain: LLM) -> None:
+    name = str(made[0])
+    for model in (name, str(make_tiny("llama", made[0] / "decoder"))):
+        with pytest.raises(ConfigError, match="BartForConditionalGeneration has an encoder: its drafts are looked up"):
+            LLM(model, **BASE, speculative_config={"model": name, "num_speculative_tokens": 2})
+    for options in ({"runner": "pooling"}, {"convert": "embed"}, {"task": "score"}):
+        with pytest.raises(ConfigError, match="BartForConditionalGeneration has an encoder, and gives texts"):
+            LLM(name, **BASE, **options)
+    with pytest.raises(InvalidRequestError, match="cannot embed: it generates text"):
+        plain.embed(SOURCES[:1], use_tqdm=False)
+
+
+@pytest.mark.parametrize("form", mostly_wide(["int8", "int4"], ("int8",)))
+def test_quantised_weights_give_the_same_bits_in_any_company(made: Made, plain: LLM, form: str) -> None:
+    llm = LLM(model=str(made[0]), quantization=form, **BASE)
+    together = answers(llm.generate(PROMPTS, GREEDY, use_tqdm=False))
+    for prompt, expected in zip(PROMPTS, together, strict=True):
+        llm.reset_prefix_cache()
+        assert answers(llm.generate(prompt, GREEDY, use_tqdm=False)) == [expected]
+    near = answers(plain.generate(PROMPTS, GREEDY, use_tqdm=False))
+    assert together != near, "weights of few bits give other numbers"
+    for (_, found), (_, exact) in zip(together, near, strict=True):
+        assert found[0] == pytest.approx(exact[0], abs=0.5 if form == "int8" else 3.0)
+
+
+def test_rows_with_adapters_are_what_they_are_alone(made: Made, alone: Answers, tmp_path: Path) -> None:
+    """One on both sides of the model, beside rows without."""
+    trained = {"r": 4, "target_modules": ["q_proj", "v_proj", "fc1"], "task_type": "SEQ_2_SEQ_LM"}
+    save_adapter(Seq2SeqOracle(made[0]).model, tmp_path, seed=1, lora_alpha=16, **trained)
+    llm = LLM(model=str(made[0]), enable_lora=True, max_lora_rank=8, **BASE)
+    given = [LoRARequest("one", 1, str(tmp_path)) if number % 2 else None for number in range(len(PROMPTS))]
+    together = answers(llm.generate(PROMPTS, GREEDY, use_tqdm=False, lora_request=given))
+    for number, (prompt, lora) in enumerate(zip(PROMPTS, given, strict=True)):
+        llm.reset_prefix_cache()
+        assert answers(llm.generate(prompt, GREEDY, use_tqdm=False, lora_request=lora)) == [together[number]]
+        assert (together[number] == alone[number]) == (lora is None)
 
 
 def test_prompt_logprobs_are_those_of_the_decoders_prompt(made: Made, plain: LLM) -> None:

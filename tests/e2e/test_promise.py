@@ -13,6 +13,7 @@ import pytest
 
 from cadence import LLM, RequestOutput, SamplingParams
 from cadence.core.draft_stats import DraftStats
+from tests.helpers.tiny_seq2seq import make_seq2seq
 from tests.helpers.wide import mostly_wide_rows
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]
@@ -77,7 +78,10 @@ class Answer:
     drafts: DraftStats
 
 
-def requests(vocab_size: int) -> list[tuple[list[int], SamplingParams]]:
+Work = list[tuple[Any, SamplingParams]]  # a prompt, and what is asked of it
+
+
+def requests(vocab_size: int) -> Work:
     """Forty requests: a third share a prefix; greedy and seeded; every sampling option in the mix."""
     rng = random.Random(11)
     shared = [rng.randrange(3, vocab_size) for _ in range(70)]
@@ -102,6 +106,16 @@ def requests(vocab_size: int) -> list[tuple[list[int], SamplingParams]]:
     return made
 
 
+def with_content(work: Work) -> Work:
+    """Each prompt is where the decoder begins, and beside it is one of a few contents for the encoder: those that share
+    a prefix share it, too."""
+    contents = [[5 + 7 * number, *range(9, 9 + 13 * number), 1] for number in range(4)]
+    return [
+        ({"encoder_prompt": contents[0 if index % 3 == 0 else index % 4], "decoder_prompt": prompt}, params)
+        for index, (prompt, params) in enumerate(work)
+    ]
+
+
 def answer(output: RequestOutput) -> Answer:
     completion = output.outputs[0]
     assert completion.logprobs is not None and output.metrics is not None
@@ -116,7 +130,7 @@ def answer(output: RequestOutput) -> Answer:
     )
 
 
-def run(llm: LLM, order: list[int], work: list[tuple[list[int], SamplingParams]]) -> dict[int, Answer]:
+def run(llm: LLM, order: list[int], work: Work) -> dict[int, Answer]:
     outputs = llm.generate([work[i][0] for i in order], [work[i][1] for i in order], use_tqdm=False)
     return {index: answer(output) for index, output in zip(order, outputs, strict=True)}
 
@@ -132,26 +146,35 @@ def assert_same(found: dict[int, Answer], expected: dict[int, Answer]) -> None:
 class Subject:
     """One model with its requests, each answered alone by a plain engine: what all ways must give."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, has_encoder: bool) -> None:
         self.directory = str(directory)
         plain = LLM(self.directory, **BASE, enable_prefix_caching=False)
-        self.work = requests(plain.get_tokenizer().vocab_size)
+        work = requests(plain.get_tokenizer().vocab_size)
+        self.work = with_content(work) if has_encoder else work
         self.alone = {i: run(plain, [i], self.work)[i] for i in range(COUNT)}
 
 
 @pytest.fixture(scope="module")
-def subject_of(tiny_model: Callable[[str], Path]) -> Callable[[str], Subject]:
-    return cache(lambda family: Subject(tiny_model(family)))
+def subject_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Subject]:
+    def made(family: str) -> Subject:
+        if family != WITH_ENCODER:
+            return Subject(tiny_model(family), has_encoder=False)
+        directory = make_seq2seq(family, tmp_path_factory.mktemp(family), max_position_embeddings=256)
+        return Subject(directory, has_encoder=True)
+
+    return cache(made)
 
 
-# One KV group, two over one pool, experts.
-SUBJECTS = [(family, way) for family in ("llama", "gemma2", "qwen3_moe") for way in WAYS]
+# One KV group, two over one pool, experts, cross attention.
+WITH_ENCODER = "bart"
+SUBJECTS = [(family, way) for family in ("llama", "gemma2", "qwen3_moe", WITH_ENCODER) for way in WAYS]
 # Each option at least once, most of them together; the engine of the reference has no prefix cache.
 ALWAYS = [
     ("llama", "drafts, depth 2, tiny pool, bursts of 4"),
     ("llama", "stages, chunks of 16, tiny pool"),
     ("gemma2", "depth 2, tiny pool"),
     ("qwen3_moe", "depth 2, chunks of 16"),
+    (WITH_ENCODER, "drafts, depth 2, tiny pool, bursts of 4"),
 ]
 
 

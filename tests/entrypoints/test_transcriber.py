@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cadence.core.alignment import AlignmentSpec
 from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import CompletionOutput, Logprob, RequestOutput
@@ -31,7 +32,11 @@ class ScriptedEngine:
     """Each request gets the next list of tokens, a token at a time."""
 
     def __init__(self, *replies: list[int], finish_reason: str = "stop") -> None:
-        self.config = SimpleNamespace(model=SimpleNamespace(encoder=SimpleNamespace(max_len=1500)))
+        self.config = SimpleNamespace(
+            model=SimpleNamespace(encoder=SimpleNamespace(max_len=1500)),
+            parallel=SimpleNamespace(pipeline_parallel_size=1),
+        )
+        self.aligned: list[tuple[dict[str, Any], AlignmentSpec, str, dict[str, Any]]] = []
         self.asked: list[tuple[dict[str, Any], SamplingParams, str, dict[str, Any]]] = []
         self._replies = list(replies)
         self._finish = finish_reason
@@ -46,6 +51,15 @@ class ScriptedEngine:
             logprobs = [{token: Logprob(-0.1), VOCABULARY.no_speech: Logprob(-9.0)}]
             said = CompletionOutput(0, "", [token], logprobs=logprobs, finish_reason=self._finish if last else None)
             yield RequestOutput(request_id, None, None, None, [said], last)
+
+    async def align(self, prompt: dict[str, Any], spec: AlignmentSpec, request_id: str, **options: Any) -> np.ndarray:
+        """Each token half a second after the one before."""
+        self.aligned.append((prompt, spec, request_id, options))
+        count = len(prompt["decoder_prompt"]) - spec.first
+        matrix_np = np.full((count, spec.positions), -1.0, np.float32)
+        for token in range(count):
+            matrix_np[token, 25 * token : 25 * (token + 1)] = 3.0
+        return matrix_np
 
 
 def heard(engine: ScriptedEngine, seconds: float, wish: TranscriptWish) -> list[Any]:
@@ -100,6 +114,25 @@ def test_partial_text_grows_and_is_followed_by_the_final_one() -> None:
     events = heard(engine, 3.0, TranscriptWish(language="en", partial_text=True))
     assert [event.text for event in events if isinstance(event, PartialText)] == ["", " b", " b c", " b c"]
     assert [event.text for event in events if isinstance(event, SpokenText)] == ["b c"]
+
+
+def test_words_are_asked_for_of_the_same_content_and_come_with_their_segments() -> None:
+    engine = ScriptedEngine([at(0), 1, 2, at(2), END])
+    events = heard(engine, 3.0, TranscriptWish(language="en", word_times=True))
+    ((prompt, spec, name, options),) = engine.aligned
+    assert prompt["encoder_prompt"].digest == engine.asked[0][0]["encoder_prompt"].digest
+    assert (prompt["cache_salt"], name, options["priority"]) == ("salt", "rec-1", 3)
+    assert (spec.positions, spec.heads) == (150, MODEL.alignment_heads)
+    (segment,) = [event.segment for event in events if isinstance(event, SpokenSegment)]
+    assert [(word.word, word.start, word.end) for word in segment.words] == [(" b", 0.0, 0.5), (" c", 0.5, 1.0)]
+
+
+def test_words_have_no_times_where_layers_lie_in_stages() -> None:
+    engine = ScriptedEngine([at(0), 1, 2, at(2), END])
+    engine.config.parallel.pipeline_parallel_size = 2
+    with pytest.raises(InvalidRequestError, match="pipeline_parallel_size=1"):
+        heard(engine, 3.0, TranscriptWish(language="en", word_times=True))
+    heard(engine, 3.0, TranscriptWish(language="en"))
 
 
 def test_a_temperature_is_tried_alone() -> None:

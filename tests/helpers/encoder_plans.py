@@ -13,7 +13,7 @@ import torch
 from cadence.config.args import EngineArgs
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import find_model
-from cadence.config.resolve import resolve
+from cadence.config.resolve.resolve import resolve
 from cadence.core.contract.control import ALLOCATE_KV
 from cadence.core.contract.step import NewRow, RowPayloads, StepPayloads, StepPlan
 from cadence.core.encoder_input import ENCODER

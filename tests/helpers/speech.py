@@ -32,4 +32,4 @@ def spelled(tokens: Sequence[int]) -> str:
     return "".join((" " if token < 26 else "") + chr(ord("a") + token % 26) for token in tokens)
 
 
-MODEL = SpeechModel(vocabulary=VOCABULARY, features=FeatureConfig(), decode=spelled)
+MODEL = SpeechModel(vocabulary=VOCABULARY, features=FeatureConfig(), decode=spelled, alignment_heads=((1, 0), (2, 3)))

@@ -206,6 +206,7 @@ EVERY_OP: dict[str, Op] = {
     "apply_speech_rules": ruled,
     "gumbel_noise": lambda ops, dtype, at: [ops.gumbel_noise(SHUFFLED[at], at, 1000)],
     "draw": draw,
+    "token_sums": lambda ops, dtype, at: [ops.token_sums(tokens(dtype, at), torch.arange(len(at)), len(at))],
     "packed.lookup": lookup,
     "packed.converted": lambda ops, dtype, at: [ops.packed.converted(tokens(dtype, at), other) for other in FLOATS],
     "lora.add": lora_add,

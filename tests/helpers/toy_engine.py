@@ -19,8 +19,8 @@ from cadence.scheduler.budget import ONE_TOKEN, RunLimits
 from cadence.scheduler.burst import needs_host
 from cadence.scheduler.feature import HostFeature
 from cadence.scheduler.features.adapters.slots import AdapterSlots
-from cadence.scheduler.features.drafts.drafts import Drafts
 from cadence.scheduler.features.drafts.feature import HostDrafts
+from cadence.scheduler.features.drafts.policy import DraftPolicy
 from cadence.scheduler.features.encoder.feature import EncoderContents
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_model import ToyDevice, expected_output, make_layout, work
@@ -86,7 +86,7 @@ class ToyEngine:
         num_blocks: int,
         max_model_len: int,
         caching: bool = True,
-        drafts: Drafts | None = None,
+        drafts: DraftPolicy | None = None,
     ) -> None:
         self.config = config
         self.layout = layout
@@ -262,7 +262,7 @@ class ToyEngine:
                     assert self.outcomes[self.device.writer[block]].request.cache_salt == salt, "shared across salts"
 
 
-def runs_of(drafts: Drafts | None) -> RunLimits:
+def runs_of(drafts: DraftPolicy | None) -> RunLimits:
     return ONE_TOKEN if drafts is None else RunLimits(1 + drafts.most, drafts.reserve, drafts.padded)
 
 

@@ -32,6 +32,11 @@ class Cases:
         self._examples = [(n, s) for one in self._with_body for n, s in one.fields.items()]
         random.Random(f"{seed} slots").shuffle(self._slots)
 
+    @property
+    def one_turn(self) -> int:
+        """In so many cases every field has its turn."""
+        return -(-len(self._slots) // 20) * ROUND
+
     def small(self, count: int) -> Iterator[Case]:
         """Those of the first `count` that are not made to be large."""
         return (self.case(number) for number in range(count) if number % ROUND != ROUND - 1)

@@ -20,8 +20,6 @@ from tests.hostile.values import boundaries, example, fixed, largest
 from tests.hostile.wire import Answer, Request
 from tests.server.helpers import FakeLLM, save_fake_model
 
-CI_REQUESTS = 2300
-
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
@@ -37,7 +35,7 @@ def test_a_number_is_a_case(document: dict[str, Any]) -> None:
 
 def test_every_field_of_every_endpoint_has_its_turn(document: dict[str, Any]) -> None:
     cases = Cases(document, 1)
-    names = {case.name.split(" = ")[0] for case in cases.small(CI_REQUESTS)}
+    names = {case.name.split(" = ")[0] for case in cases.small(cases.one_turn)}
     for endpoint in endpoints(document):
         for field, schema in endpoint.fields.items():
             assert {f"{endpoint} {slot.path}" for slot in field_slots(field, schema)} <= names

@@ -11,9 +11,10 @@ import torch
 from cadence.core.lora_request import LoRARequest
 from cadence.runner import shapes
 from cadence.scheduler.decode_times import DecodeTimes
-from tests.helpers.adapters import make_adapter
+from tests.helpers.adapters import make_adapter, save_adapter
+from tests.helpers.tiny_seq2seq import Seq2SeqOracle
 from tests.matrix.compiled_grammars import CompiledGrammars
-from tests.matrix.families import EVERY_FAMILY, FAMILIES
+from tests.matrix.families import EVERY_FAMILY, FAMILIES, UNUSUAL, WITH_ENCODER, make_family
 from tests.matrix.features import LORA, TWO_LORAS
 from tests.matrix.runs import Matrix, MatrixOf
 
@@ -21,6 +22,11 @@ FORWARD_S = 1e-4
 TRAINED = {
     LORA.name: {"r": 4, "target_modules": ["q_proj", "v_proj", "down_proj"]},
     TWO_LORAS.name: {"r": 8, "target_modules": ["k_proj", "o_proj", "gate_proj", "up_proj"]},
+}
+
+OF_BOTH_SIDES = {  # of a model with an encoder
+    LORA.name: {"r": 4, "target_modules": ["q_proj", "v_proj", "fc1"]},
+    TWO_LORAS.name: {"r": 8, "target_modules": ["k_proj", "out_proj", "fc2"]},
 }
 
 
@@ -36,8 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Families but the usual ones run with `--every-engine`."""
     if config.getoption("--every-engine"):
         return
-    unusual = {*EVERY_FAMILY} - {*FAMILIES}
-    left_out = [item for item in items if isinstance(item, pytest.Function) and family_of(item) in unusual]
+    left_out = [item for item in items if isinstance(item, pytest.Function) and family_of(item) in UNUSUAL]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 
@@ -50,17 +55,29 @@ def family_of(item: pytest.Function) -> str:
 @pytest.fixture(scope="session")
 def matrix_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[MatrixOf]:
     opened: dict[str, Matrix] = {}
+    made_here: dict[str, Path] = {}
+
+    def directory(family: str) -> Path:
+        if family != WITH_ENCODER:
+            return tiny_model(family)
+        if family not in made_here:
+            made_here[family] = make_family(family, tmp_path_factory.mktemp(family))
+        return made_here[family]
 
     def get(family: str) -> Matrix:
         if family not in opened:
-            opened[family] = Matrix(family, tiny_model(family), adapters(family), CompiledGrammars())
+            opened[family] = Matrix(family, directory(family), adapters(family), CompiledGrammars())
         return opened[family]
 
     def adapters(family: str) -> dict[str, LoRARequest]:
         made = {}
         for number, (name, config) in enumerate(TRAINED.items(), 1):
             path = tmp_path_factory.mktemp("adapter")
-            make_adapter(tiny_model(family), path, seed=number, lora_alpha=16, **config)
+            if family == WITH_ENCODER:
+                model = Seq2SeqOracle(directory(family)).model
+                save_adapter(model, path, seed=number, lora_alpha=16, task_type="SEQ_2_SEQ_LM", **OF_BOTH_SIDES[name])
+            else:
+                make_adapter(directory(family), path, seed=number, lora_alpha=16, **config)
             made[name] = LoRARequest(name, number, str(path))
         return made
 

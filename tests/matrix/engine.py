@@ -218,9 +218,14 @@ class Session:
     """Requests, searches and aborts on one engine, all under way at once."""
 
     def __init__(
-        self, engine: LLMEngine, trace: Trace, aborts: bool, adapters: Mapping[str, LoRARequest] = NO_ADAPTERS
+        self,
+        engine: LLMEngine,
+        trace: Trace,
+        aborts: bool,
+        adapters: Mapping[str, LoRARequest] = NO_ADAPTERS,
+        prompt_of: Callable[[list[int]], Any] = list,
     ) -> None:
-        """adapters: by the feature that they are"""
+        """adapters: by the feature that they are; prompt_of: what a request of some tokens is given as"""
         self.engine = engine
         self.trace = trace
         self.outputs: dict[str, RequestOutput] = {}  # of all that have finished
@@ -229,13 +234,14 @@ class Session:
         self.others_left = 0  # requests that went on when the last abort came
         self._aborts = aborts
         self._adapters = adapters
+        self._prompt_of = prompt_of
         self._bursts = engine.config.scheduler.burst_steps > 1
         self._num_probes = self._num_steps = 0
 
     def run(self, batch: Batch) -> None:
         for request_id, request in {**batch.victims, **batch.requests}.items():
             adapter = self._adapter(request.features)
-            self.engine.add_request(request_id, request.prompt, request.params, lora_request=adapter)
+            self.engine.add_request(request_id, self._prompt_of(request.prompt), request.params, lora_request=adapter)
         for name, asked in batch.searches.items():
             search = BeamSearch(self.engine.config.model.max_model_len, self.engine.eos_token_ids, asked.params)
             probe = partial(self._probe, self._adapter(asked.features))
@@ -268,7 +274,8 @@ class Session:
         ids = [f"probe {self._num_probes + index}" for index in range(len(beams))]
         self._num_probes += len(ids)
         for request_id, beam in zip(ids, beams, strict=True):
-            self.engine.add_request(request_id, beam.tokens, params, lora_request=adapter, cap_logprobs=False)
+            prompt = self._prompt_of(beam.tokens)
+            self.engine.add_request(request_id, prompt, params, lora_request=adapter, cap_logprobs=False)
         while not self.outputs.keys() >= set(ids):
             self._step()
         return [self.outputs.pop(request_id) for request_id in ids]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from cadence.entrypoints.server.chat.tools.forced import forced_calls
-from cadence.entrypoints.server.chat.tools.registry import tool_format
+from cadence.entrypoints.server.chat.tools.formats.registry import tool_format
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,9 @@ REQUEST = (
 ADAPTERS = frozenset({LORA.name, TWO_LORAS.name})  # each is a request with an adapter of its own
 FOR_ADAPTERS: dict[str, Any] = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}  # of engines that run them
 GRAMMARS = frozenset({JSON_SCHEMA.name, REGEX.name, FORCED_CALL.name})
-FEATURES = {feature.name: feature for feature in ENGINE + REQUEST}
+CROSS = Feature("cross attention", "a model with an encoder: `encoder_prompt`, audio")
+MODEL = (CROSS,)
+FEATURES = {feature.name: feature for feature in MODEL + ENGINE + REQUEST}
 
 Cell = tuple[str, str]  # names, in the order of the lists above
 CELLS: tuple[Cell, ...] = tuple(combinations(FEATURES, 2))
@@ -177,6 +179,12 @@ ONE_OR_OTHER: dict[Cell, str] = {
     },
 }
 
+# Pairs that are refused in a sentence (tests/e2e/test_encoder_decoder.py).
+REFUSED: dict[Cell, str] = {
+    (CROSS.name, MODEL_DRAFTS.name): "drafts beside an encoder are looked up",
+    (CROSS.name, EMBEDDING.name): "a model with an encoder gives texts",
+}
+
 # Beside which other feature of an engine one shows less than it does alone, or not at all.
 DULLED_BY: dict[str, frozenset[str]] = {
     MULTI_STEP.name: frozenset({PREEMPTION.name}),  # bursts shrink
@@ -198,3 +206,7 @@ def name_of(cell: Cell) -> str:
 
 def is_engine(name: str) -> bool:
     return FEATURES[name] in ENGINE
+
+
+def is_model(name: str) -> bool:
+    return FEATURES[name] in MODEL

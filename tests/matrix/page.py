@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.matrix.features import CELLS, ENGINE, ONE_OR_OTHER, REQUEST, Cell, Feature, name_of
+from tests.matrix.features import CELLS, ENGINE, MODEL, ONE_OR_OTHER, REFUSED, REQUEST, Cell, Feature, name_of
 from tests.matrix.points import MANY
 
 PAGE = Path(__file__).parents[2] / "docs" / "combinations.md"
@@ -12,7 +12,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "combinations.md"
 _TEXT = """\
 # What combines with what
 
-Everything with everything. The {num_features} features below make {num_cells} pairs; each is a cell of `tests/matrix`,
+Everything with everything, but for two pairs that are refused. The {num_features} features below make
+{num_cells} pairs; each is a cell of `tests/matrix`,
 which runs the two together on small float32 models and holds them to what the plain engine gives (one forward per plan,
 one plan at a time, all prompts at once, nothing cached; the same type of KV cache): the same tokens, texts, finish and
 stop reasons, and logprobs and embeddings within 0.00001. It also checks that a feature was truly on: bursts were
@@ -21,6 +22,13 @@ rows of two adapters and of none were in one plan. `make test` runs each engine 
 and every two of them together in one of {num_many} engines with many features on the first; each pair of request
 features runs on at least three of these engines. `make wide` also runs every two engine features by themselves, on both
 models, and all requests on each engine feature.
+
+## Of a model
+
+{model}
+
+Each request of such a model brings a content for its encoder. `make test` runs all of them on engines that
+together have every feature, `make wide` on all of the engines.
 
 ## Of an engine
 
@@ -42,17 +50,23 @@ These pairs cannot be two settings of one engine or one request. Requests of suc
 
 {one_or_other}
 
+## Refused
+
+{refused}
+
 This page is written by `python -m tests.matrix.page`; a test holds it to the matrix.
 """
 
 
 def render() -> str:
     return _TEXT.format(
-        num_features=len(ENGINE + REQUEST),
+        num_features=len(MODEL + ENGINE + REQUEST),
         num_cells=len(CELLS),
         num_many=len(MANY),
+        model=_table(MODEL),
         engine=_table(ENGINE),
         request=_table(REQUEST),
+        refused="\n".join(f"- {name_of(cell)}: {why}." for cell, why in REFUSED.items()),
         one_or_other="\n".join(f"- {pair}: {why}." for pair, why in _grouped().items()),
     )
 

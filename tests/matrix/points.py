@@ -5,7 +5,24 @@ from __future__ import annotations
 from itertools import combinations
 
 from tests.matrix.covering import covering
-from tests.matrix.features import CACHES, DULLED_BY, ENGINE, ONE_OR_OTHER
+from tests.matrix.features import (
+    ABORT,
+    ASYNC,
+    AUTOMATIC,
+    CACHES,
+    CHUNKED,
+    DULLED_BY,
+    ENGINE,
+    FP8_CACHE,
+    GRAPHS,
+    INT4_CACHE,
+    MULTI_STEP,
+    ONE_OR_OTHER,
+    PREEMPTION,
+    PREFIX,
+    SPECULATION,
+    STAGES,
+)
 
 Point = tuple[str, ...]
 _NAMES = tuple(feature.name for feature in ENGINE)
@@ -26,3 +43,13 @@ def _beside_adapters() -> list[Point]:
 
 
 BESIDE_ADAPTERS: list[Point] = _beside_adapters()
+
+# Of a model with an encoder: every feature that it has, in few engines.
+BESIDE_ENCODER: list[Point] = [
+    tuple(name for name in _NAMES if name in {each.name for each in together})
+    for together in (
+        (MULTI_STEP, ASYNC, CHUNKED, GRAPHS, ABORT, SPECULATION),
+        (ASYNC, PREFIX, STAGES, FP8_CACHE),
+        (AUTOMATIC, PREFIX, PREEMPTION, SPECULATION, INT4_CACHE),
+    )
+]

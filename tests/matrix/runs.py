@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from cadence.engine.llm_engine import LLMEngine
 from tests.matrix.compare import begins_alike, difference, search_difference
 from tests.matrix.compiled_grammars import CompiledGrammars
 from tests.matrix.engine import Session, Trace, open_engine, stats_of
+from tests.matrix.families import lacking, prompt_of
 from tests.matrix.features import ABORT, CACHES, FEATURES, FOR_ADAPTERS, GRAPHS, PLAIN, PREEMPTION, PREFIX, SPECULATION
 from tests.matrix.points import ALONE, MANY, PAIRS, Point
 from tests.matrix.work import Batch, adapter_batches, batches
@@ -77,19 +78,21 @@ class Matrix:
     def plain(self, asked: list[Batch], with_adapters: bool = False, caches: Point = ()) -> Session:
         """On a plain engine of their own."""
         engine, trace = self._open(caches, with_adapters, plain=True)
-        session = Session(engine, trace, aborts=False, adapters=self.adapters)
+        session = self._session(engine, trace, aborts=False)
         for batch in asked:
-            session.run(batch)
+            session.run(served(batch, self.family))
         engine.shutdown()
         return session
 
     def run(self, point: Point, with_adapters: bool = False, whole: bool = False) -> Run:
         """whole: all requests, not this engine's share of those with two features"""
-        return self.run_rounds(point, chosen(point, with_adapters, whole), with_adapters)
+        asked = chosen(point, with_adapters, whole)
+        rounds = [[served(batch, self.family) for batch in each] for each in asked]
+        return self.run_rounds(point, rounds, with_adapters)
 
     def run_rounds(self, point: Point, rounds: list[list[Batch]], with_adapters: bool) -> Run:
         engine, trace = self._open(point, with_adapters, plain=False)
-        sessions = [Session(engine, trace, ABORT.name in point, self.adapters) for _ in rounds]
+        sessions = [self._session(engine, trace, ABORT.name in point) for _ in rounds]
         for session, each in zip(sessions, rounds, strict=True):
             for batch in each:
                 session.run(batch)
@@ -104,6 +107,9 @@ class Matrix:
             for number, session in enumerate(run.rounds, 1)
             for name, features, told in _differences(session, wanted)
         ]
+
+    def _session(self, engine: LLMEngine, trace: Trace, aborts: bool) -> Session:
+        return Session(engine, trace, aborts, self.adapters, partial(prompt_of, self.family))
 
     def _open(self, point: Point, with_adapters: bool, plain: bool) -> tuple[LLMEngine, Trace]:
         options: dict[str, Any] = {**PLAIN, **self._sizes, **(FOR_ADAPTERS if with_adapters else {})}
@@ -155,6 +161,12 @@ def chosen(point: Point, with_adapters: bool = False, whole: bool = False) -> li
         every = adapter_batches() if with_adapters else batches()
         rounds.append([_sampled(batch, _ORDER.get(point, 0) + number, share, rng) for batch in every])
     return rounds
+
+
+def served(batch: Batch, family: str) -> Batch:
+    """Without requests for what the model cannot do."""
+    kept = {key: one for key, one in batch.requests.items() if not one.features & lacking(family)}
+    return replace(batch, requests=kept)
 
 
 def _sampled(batch: Batch, first: int, share: int, rng: random.Random) -> Batch:

@@ -12,24 +12,43 @@ from itertools import combinations
 
 import pytest
 
-from tests.matrix.families import EVERY_FAMILY
-from tests.matrix.features import CELLS, ENGINE, FEATURES, ONE_OR_OTHER, REQUEST, Cell, is_engine, name_of
+from tests.matrix.families import EVERY_FAMILY, WITH_ENCODER, having, lacking
+from tests.matrix.features import (
+    CELLS,
+    ENGINE,
+    FEATURES,
+    MODEL,
+    ONE_OR_OTHER,
+    REFUSED,
+    REQUEST,
+    Cell,
+    is_engine,
+    is_model,
+    name_of,
+)
 from tests.matrix.narrow import narrowed
 from tests.matrix.page import PAGE, render
-from tests.matrix.points import ALONE, BESIDE_ADAPTERS, MANY, PAIRS, Point
-from tests.matrix.runs import Fault, Matrix, MatrixOf, Run, chosen, search_features
+from tests.matrix.points import ALONE, BESIDE_ADAPTERS, BESIDE_ENCODER, MANY, PAIRS, Point
+from tests.matrix.runs import Fault, Matrix, MatrixOf, Run, chosen, search_features, served
 from tests.matrix.seen import features_were_on
 
 pytestmark = pytest.mark.engine
 
-Engine = tuple[Point, bool]  # (its features, whether its requests have adapters)
-ALWAYS: list[Engine] = [*((point, False) for point in [*ALONE, *MANY]), *((point, True) for point in BESIDE_ADAPTERS)]
+Engine = tuple[str, Point, bool]  # (its model, its features, whether its requests have adapters)
+ALWAYS: list[Engine] = [
+    *((EVERY_FAMILY[0], point, False) for point in [*ALONE, *MANY]),
+    *((EVERY_FAMILY[0], point, True) for point in BESIDE_ADAPTERS),
+    *((WITH_ENCODER, point, False) for point in BESIDE_ENCODER),
+    *((WITH_ENCODER, point, True) for point in BESIDE_ENCODER[-1:]),
+]
 OFTEN_ENOUGH = 3  # engines that look at each pair of request features
 FIRST, *OTHERS = EVERY_FAMILY
 
 
 # Of features alone, what two groups of KV blocks over one pool make different; with experts, all.
 OF_OTHERS = dict.fromkeys(OTHERS, ALONE)
+OF_OTHERS[WITH_ENCODER] = []  # all but the drafts of a model, together with others
+ADAPTED = dict.fromkeys(OTHERS, BESIDE_ADAPTERS[-1:]) | {WITH_ENCODER: BESIDE_ENCODER[-1:]}
 OF_OTHERS["gemma2"] = [
     (name,) for name in ("chunked prefill", "prefix caching", "preemption", "speculation", "int4 KV cache")
 ]
@@ -37,7 +56,12 @@ OF_OTHERS["gemma2"] = [
 
 def of_families(points: list[Point], others: dict[str, list[Point]]) -> list[object]:
     """points: on the first family; others: on each other one. Whatever is not among them is wide."""
-    every = [(family, point) for family in EVERY_FAMILY for point in points]
+    every = [
+        (family, point)
+        for family in EVERY_FAMILY
+        for point in dict.fromkeys([*points, *others.get(family, [])])
+        if not lacking(family) & {*point}
+    ]
     always = {(family, point) for family, some in {FIRST: points, **others}.items() for point in some}
     return [
         pytest.param(*each, id=f"{each[0]}-{' x '.join(each[1])}", marks=() if each in always else pytest.mark.wide)
@@ -50,12 +74,12 @@ def test_one_feature(matrix_of: MatrixOf, family: str, point: Point) -> None:
     check(matrix_of(family), point)
 
 
-@pytest.mark.parametrize(("family", "point"), of_families(MANY, {}))
+@pytest.mark.parametrize(("family", "point"), of_families(MANY, {WITH_ENCODER: BESIDE_ENCODER}))
 def test_many_features(matrix_of: MatrixOf, family: str, point: Point) -> None:
     check(matrix_of(family), point)
 
 
-@pytest.mark.parametrize(("family", "point"), of_families(BESIDE_ADAPTERS, dict.fromkeys(OTHERS, BESIDE_ADAPTERS[-1:])))
+@pytest.mark.parametrize(("family", "point"), of_families(BESIDE_ADAPTERS, ADAPTED))
 def test_beside_adapters(matrix_of: MatrixOf, family: str, point: Point) -> None:
     check(matrix_of(family), point, with_adapters=True)
 
@@ -96,31 +120,33 @@ def told(faults: list[Fault], few: Point) -> str:
 
 
 def test_every_pair_is_a_cell() -> None:
-    names = [feature.name for feature in ENGINE + REQUEST]
+    names = [feature.name for feature in MODEL + ENGINE + REQUEST]
     assert len(set(names)) == len(names) == len(FEATURES)
     assert {frozenset(cell) for cell in CELLS} == {frozenset(pair) for pair in combinations(names, 2)}
     assert set(ONE_OR_OTHER) < set(CELLS)
-    assert {*PAIRS} == {cell for cell in CELLS if is_engine(cell[1])} - set(ONE_OR_OTHER)
+    engines = {cell for cell in CELLS if is_engine(cell[0]) and is_engine(cell[1])}
+    assert {*PAIRS} == engines - set(ONE_OR_OTHER)
 
 
 def test_every_cell_is_read() -> None:
     """By engines that run each time: each checks all its requests and searches (`check`, `features_were_on`)."""
-    read = Counter(cell for point, with_adapters in ALWAYS for cell in cells_of(point, with_adapters))
-    assert [name_of(cell) for cell in CELLS if not read[cell]] == []
-    of_requests = [cell for cell in CELLS if not is_engine(cell[0])]
+    read = Counter(cell for engine in ALWAYS for cell in cells_of(*engine))
+    assert {cell for cell in CELLS if not read[cell]} == {*REFUSED}
+    of_requests = [cell for cell in CELLS if not is_engine(cell[0]) and not is_model(cell[0])]
     assert [name_of(cell) for cell in of_requests if read[cell] < OFTEN_ENOUGH] == []
 
 
-def cells_of(point: Point, with_adapters: bool) -> set[Cell]:
+def cells_of(family: str, point: Point, with_adapters: bool) -> set[Cell]:
     """Those with something to look at on an engine. Of one or the other: engines with one, requests in one batch."""
     found: set[Cell] = {cell for cell in CELLS if {*cell} <= {*point}}
     found |= {cell for cell in ONE_OR_OTHER if is_engine(cell[1]) and {*cell} & {*point}}
-    for batch in chosen(point, with_adapters)[0]:
+    for batch in [served(batch, family) for batch in chosen(point, with_adapters)[0]]:
         here = [*(request.features for request in batch.requests.values()), *map(search_features, batch.searches)]
         alone = set().union(*here)
         found |= {cell for cell in CELLS if any({*cell} <= features for features in here)}
         found |= {cell for cell in ONE_OR_OTHER if {*cell} <= alone}
         found |= {cell for cell in CELLS if cell[0] in point and cell[1] in alone}
+        found |= {cell for cell in CELLS if cell[0] in having(family) and cell[1] in {*point, *alone}}
     return found
 
 

@@ -29,7 +29,7 @@ from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext
 from cadence.models.layers.experts import Experts, KernelExperts
-from cadence.models.layers.summed_weight import SummedWeight
+from cadence.models.layers.joined import SummedWeight
 from cadence.models.layers.weight import DenseWeight, KernelWeight, WeightHolder
 from cadence.models.loader import load_model
 from tests.helpers.quantized_writers import bnb_table

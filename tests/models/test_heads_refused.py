@@ -109,7 +109,7 @@ def test_files_without_such_a_head_are_named(llama: Path, tmp_path: Path) -> Non
     with pytest.raises(CadenceError, match="it must hold tensors by their names"):
         target.head("medusa", tmp_path)
     torch.save({"a": CONFIG.items}, tmp_path / "medusa_lm_head.pt")
-    with pytest.raises(CadenceError, match="no file of tensors"):
+    with pytest.raises(CadenceError, match=r"a corrupt one: it holds more than tensors$"):
         target.head("medusa", tmp_path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from cadence.runner.shapes import (
     _WORTH_RECORDING,
     PROMPT_ROWS,
     ExactShapes,
+    HookedInputs,
     PaddedShapes,
     StepShape,
     Until,
@@ -58,6 +60,14 @@ def test_short_prompts_are_padded_and_long_ones_run_as_they_are() -> None:
         assert shapes.shape(layout, Until.TOKENS, 1) == shape_of(layout, Until.TOKENS)
     watched = shapes.shape(decode(1), Until.HIDDEN, 1)
     assert watched.until is Until.HIDDEN and watched.num_tokens == 32, "a decode that a hook looks at"
+
+
+def test_what_leaves_more_behind_than_a_recording_does_runs_as_it_is() -> None:
+    shapes = PaddedShapes(set(), 4, max_num_tokens=4096, most_forwards=1, inputs=HookedInputs(never=("seen",)))
+    for layout, until in ((prompts([1, 60]), Until.HIDDEN), (decode(1), Until.TOKENS)):
+        seen = replace(layout, inputs=("other", "seen"))
+        assert shapes.shape(layout, until, 1).recorded
+        assert shapes.shape(seen, until, 1) == shape_of(seen, until)
 
 
 @pytest.mark.parametrize("recorded", [False, True])

@@ -15,7 +15,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import find_model
-from cadence.config.resolve import resolve
+from cadence.config.resolve.resolve import resolve
 from cadence.core.contract.control import ALLOCATE_KV, CONTROL, Where
 from cadence.core.contract.step import NO_TOKEN, NewBlocks, NewRow, StepPlan
 from cadence.core.sampling_params import SamplingParams

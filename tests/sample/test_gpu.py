@@ -25,15 +25,16 @@ def gpu_bench(vocab: int, num_rows: int, kernels: str) -> Bench:
 
 @pytest.mark.parametrize("vocab", [300, 50_000])
 def test_same_tokens_as_the_cpu(vocab: int, kernels: str) -> None:
-    ours, theirs = gpu_bench(vocab, 26, kernels), Bench(vocab, 26)
+    count = 2 * len(MIXED)
+    ours, theirs = gpu_bench(vocab, count, kernels), Bench(vocab, count)
     for bench in (ours, theirs):
         for row, sampling in enumerate(MIXED * 2):
             bench.add(row, [3, 4, 5], [9, 2, 2], sampler_seed=row, **sampling)
-    logits = some_logits(26, vocab, seed=5)
-    got, expected = ours.sample(range(26), logits), theirs.sample(range(26), logits)
+    logits = some_logits(count, vocab, seed=5)
+    got, expected = ours.sample(range(count), logits), theirs.sample(range(count), logits)
     assert got.tokens == expected.tokens
     assert not got.errors
-    for row in range(26):
+    for row in range(count):
         assert ours.sample([row], logits[row]).tokens == [got.tokens[row]]
     for row, logprobs in expected.logprobs.items():
         np.testing.assert_array_equal(got.logprobs[row].token_ids_np, logprobs.token_ids_np)

@@ -28,11 +28,11 @@ def test_free_list_keeps_order_and_removes_from_the_middle() -> None:
     blocks = PoolBlocks()
     free = FreeList(blocks, 1, 6)
     free.remove(blocks[3])
-    free.prepend(blocks[3])
+    free.prepend([blocks[3]])
     free.remove(blocks[1])
     free.append(blocks[1])
     assert (ids(free), free.size) == ([3, 2, 4, 5, 1], 5)
-    assert [free.pop().id for _ in range(5)] == [3, 2, 4, 5, 1]
+    assert [block.id for block in free.pop(5)] == [3, 2, 4, 5, 1]
     assert (ids(free), free.size) == ([], 0)
     free.append(blocks[2])
     assert ids(free) == [2]

@@ -16,7 +16,6 @@ from cadence.core.contract.request import FinishReason, StopRule
 from cadence.core.encoder_input import EncoderInput
 from cadence.core.sampling_params import SamplingParams
 from cadence.scheduler.budget import TokenBudget
-from cadence.scheduler.features.drafts.drafts import Drafts
 from cadence.scheduler.features.drafts.policy import DraftPolicy
 from cadence.scheduler.kv.hashing import extend_hashes, root_digest, source_digests
 from cadence.scheduler.kv.kinds.block import RequestBlocks
@@ -254,7 +253,7 @@ class DraftMachine(SchedulerMachine):
     num_drafts = (1, 3)
 
 
-def drafts_of(most: int, num_rows: int, adaptive: bool) -> Drafts | None:
+def drafts_of(most: int, num_rows: int, adaptive: bool) -> DraftPolicy | None:
     return DraftPolicy(most, num_rows, adaptive, padded=False) if most else None
 
 

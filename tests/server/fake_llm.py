@@ -18,7 +18,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.hf import load_hf_config
 from cadence.config.pooling import PoolingConfig
 from cadence.config.reference import ModelFiles
-from cadence.config.resolve import resolve
+from cadence.config.resolve.resolve import resolve
 from cadence.core.contract.engine_state import EngineState, EngineStats, RequestView
 from cadence.core.contract.request import EngineRequest, FinishReason
 from cadence.core.contract.step import PromptLogprobs, TokenLogprobs
@@ -39,7 +39,7 @@ from cadence.engine.text.parallel_sampling import fan_out
 from cadence.entrypoints.async_inputs import AsyncInputs
 from cadence.runner.features.pooling.finish import finished
 from cadence.text.hf_directory import load_tokenizer
-from cadence.text.text_service import TextLimits, TextService
+from cadence.text.service.text_service import TextLimits, TextService
 from tests.helpers.tiny_tokenizers import byte_level, save
 
 TEMPLATE = (

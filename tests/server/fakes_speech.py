@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from cadence.audio.segments import SpeechSegment
+from cadence.audio.segments import SpeechSegment, WordTime
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.speech.events import Heard, PartialText, SpokenSegment, SpokenText, Transcript, TranscriptEvent
 from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptWish
@@ -18,6 +18,13 @@ TEXT = "It was the best of times."
 def sound(seconds: float = 1.25, rate: int = 8_000) -> bytes:
     """A tone, as a wav file of 16 bits."""
     return wav_file(tone(seconds, rate), rate)
+
+
+def timed(text: str, start: float, end: float) -> tuple[WordTime, ...]:
+    """Its words, as long as one another."""
+    words = text.split()
+    each = (end - start) / len(words)
+    return tuple(WordTime(f" {word}", start + at * each, start + (at + 1) * each) for at, word in enumerate(words))
 
 
 class TellsTimes:
@@ -40,8 +47,11 @@ class TellsTimes:
         for number, (start, end, text) in enumerate(WORDS):
             if wish.partial_text:
                 yield PartialText(text[:4])
-            yield SpokenText(text.lstrip() if number == 0 else text)
-            segments.append(SpeechSegment(start=start, end=end, text=text, tokens=(number,)))
-            yield SpokenSegment(number, segments[-1])
+            words = timed(text, start, end) if wish.word_times else ()
+            said = tuple((ord(character), -0.25) for character in text.strip()[:2])
+            segment = SpeechSegment(start=start, end=end, text=text, tokens=(number,), words=words, logprobs=said)
+            segments.append(segment)
+            yield SpokenText(text.lstrip() if number == 0 else text, segment)
+            yield SpokenSegment(number, segment)
         yield Heard(seconds, seconds)
         yield Transcript(text=TEXT, language="en", task=wish.task, duration=seconds, segments=segments)

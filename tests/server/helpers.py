@@ -23,7 +23,7 @@ import uvloop
 
 from cadence.config.serve_options import ServeOptions
 from cadence.entrypoints.server.app import create_app
-from cadence.entrypoints.server.http.connections import Connections
+from cadence.entrypoints.server.http.sockets.connections import Connections
 from cadence.entrypoints.server.routes.state import ServerState
 from cadence.entrypoints.server.server import uvicorn_config
 from tests.server.fake_llm import FakeLLM, save_fake_model

@@ -23,7 +23,7 @@ from cadence.entrypoints.server.chat.format_detection import (
 from cadence.entrypoints.server.chat.format_tables import FormatTables, load_formats
 from cadence.entrypoints.server.chat.formats import AnswerFormats, choose_formats
 from cadence.entrypoints.server.chat.reasoning import FORMATS as REASONING_FORMATS
-from cadence.entrypoints.server.chat.tools.registry import FORMATS as TOOL_FORMATS
+from cadence.entrypoints.server.chat.tools.formats.registry import FORMATS as TOOL_FORMATS
 from tests.helpers.tiny_tokenizers import byte_level, save
 from tests.server.fake_llm import TEMPLATE
 from tests.server.fakes_chat import WEATHER, openai_client

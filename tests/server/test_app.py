@@ -122,7 +122,7 @@ def test_unknown_paths_and_methods(app: RunningApp) -> None:
     [
         ("/embeddings", "embeddings are given by /v1/embeddings"),
         ("/v1/moderations", "served by /classify"),
-        ("/v1/audio/transcriptions", "prompts and answers are text"),
+        ("/v1/audio/speech", "answers are text"),
         ("/v1/images/generations", "prompts and answers are text"),
         ("/v1/batches", "`cadence run-batch`"),
         ("/v1/threads/one/runs", "/v1/responses"),

@@ -21,7 +21,7 @@ from openai import OpenAI
 from cadence.config.serve_options import ServeOptions
 from cadence.entrypoints.cli.main import main
 from cadence.entrypoints.server.app import create_app
-from cadence.entrypoints.server.http import listen
+from cadence.entrypoints.server.http.sockets import listen
 from cadence.entrypoints.server.server import ServerLifecycle
 from tests.server.helpers import ROOT, FakeLLM, ServerProcess
 

@@ -12,7 +12,7 @@ import pytest
 from starlette.requests import Request
 
 from cadence.core.contract.response_messages import ResumedResponse
-from cadence.entrypoints.server.protocol.responses import ResponsesBody
+from cadence.entrypoints.server.protocol.responses.responses import ResponsesBody
 from cadence.entrypoints.server.responses.turn import PriorContext
 from cadence.entrypoints.server.routes.response_request import ResponseRequest, new_origin
 from cadence.entrypoints.server.routes.response_resume import resume_response

@@ -21,8 +21,8 @@ from cadence.entrypoints.server.chat.formats import AnswerFormats
 from cadence.entrypoints.server.chat.reasoning import think_format
 from cadence.entrypoints.server.chat.tools.base import CallArguments, CallBroken, CallStart, Text
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
-from cadence.entrypoints.server.chat.tools.formats_json import JSON_CALLS
-from cadence.entrypoints.server.chat.tools.registry import ROWS, tool_format, tool_parser
+from cadence.entrypoints.server.chat.tools.formats.in_json import JSON_CALLS
+from cadence.entrypoints.server.chat.tools.formats.registry import ROWS, tool_format, tool_parser
 from cadence.entrypoints.server.chat.tools.schema import Schemas
 from cadence.structured.compiler import Backends, RefusedGrammarError
 from tests.helpers.grammars import allowed, compiled, text_of, tiny_backends

@@ -20,9 +20,9 @@ from cadence.entrypoints.server.chat.tools.argument_forms import JSON, TagArgume
 from cadence.entrypoints.server.chat.tools.base import CallArguments, CallBroken, CallStart, Text
 from cadence.entrypoints.server.chat.tools.call_form import NAME, NUMBER
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
-from cadence.entrypoints.server.chat.tools.formats_json import JSON_CALLS
+from cadence.entrypoints.server.chat.tools.formats.in_json import JSON_CALLS
+from cadence.entrypoints.server.chat.tools.formats.registry import ROWS, tool_format
 from cadence.entrypoints.server.chat.tools.parts import written_size
-from cadence.entrypoints.server.chat.tools.registry import ROWS, tool_format
 from cadence.structured.compiler import Backends
 from tests.helpers.grammars import allowed, compiled, text_of, tiny_backends
 from tests.helpers.wide import mostly_wide_rows

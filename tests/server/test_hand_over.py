@@ -16,10 +16,10 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from cadence.engine.text.held_updates import StreamPosition
-from cadence.entrypoints.server.http.connection import BoundedHttpProtocol, HttpLimits, ResumedRequest
-from cadence.entrypoints.server.http.connections import Connections
 from cadence.entrypoints.server.http.request_ids import CREATED, REQUEST_ID, created, request_id
-from cadence.entrypoints.server.http.uvicorn_private import AnswerGate, SentTail
+from cadence.entrypoints.server.http.sockets.connection import BoundedHttpProtocol, HttpLimits, ResumedRequest
+from cadence.entrypoints.server.http.sockets.connections import Connections
+from cadence.entrypoints.server.http.uvicorn_private import MAX_PIECE_BYTES, AnswerGate, SentTail
 from cadence.entrypoints.server.resume.hand_over import HandOver
 from cadence.entrypoints.server.resume.suspects import Suspects
 from cadence.entrypoints.server.resume.unfinished import (
@@ -123,6 +123,21 @@ def test_what_has_not_left_is_known_as_far_as_it_is_kept() -> None:
     tail.write(b"next")
     tail.trim()
     assert tail.unsent() == b"next"
+
+
+def test_a_large_piece_is_not_kept_and_what_came_after_it_is() -> None:
+    """Else a connection would hold its last answers for as long as it is open."""
+    wire: Any = Wire()
+    tail = SentTail(wire)
+    for _ in range(3):
+        tail.write(b"head")
+        tail.write(bytes(MAX_PIECE_BYTES + 1))
+        tail.write(b"last")
+    assert sum(map(len, tail._pieces)) == len(b"last")
+    wire.num_read = len(wire.written) - 3
+    assert tail.unsent() == b"ast"
+    wire.num_read -= 2
+    assert tail.unsent() is None
 
 
 def test_an_answer_that_was_not_caught_up_with_ends_with_what_is_said() -> None:

@@ -12,7 +12,7 @@ import pytest
 from cadence.core.errors import CadenceError
 from cadence.entrypoints.server.chat.constraint import constraint_of
 from cadence.entrypoints.server.chat.formats import AnswerFormats
-from cadence.entrypoints.server.chat.tools.registry import tool_format
+from cadence.entrypoints.server.chat.tools.formats.registry import tool_format
 from cadence.entrypoints.server.http.errors import ApiError
 from cadence.entrypoints.server.http.ignored import Ignored
 from cadence.entrypoints.server.protocol.body import parse_body

@@ -18,9 +18,13 @@ import pytest
 
 from cadence.config import env
 from cadence.config.serve_options import ServeOptions
+from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.loop_watchdog import LoopWatchdog
-from cadence.entrypoints.server.replacement import MAX_REPLACEMENTS, Replacement, bind_or_inherit
+from cadence.entrypoints.server.replacement import MAX_REPLACEMENTS, Replacement, ToldToEnd, bind_or_inherit
+from cadence.entrypoints.server.resume.unfinished import HandedOver
+from cadence.entrypoints.server.server import ServerLifecycle
 from cadence.entrypoints.server.stop_signals import StopSignals
+from tests.server.fake_llm import FakeLLM
 from tests.server.fake_process import FakeProcess
 from tests.server.helpers import ROOT, save_fake_model
 
@@ -132,6 +136,30 @@ def test_the_replacement_has_the_socket_and_the_number(monkeypatch: pytest.Monke
         replacement.replace(lambda: lasts.append("again"))
         inherited.detach()
     assert len(executed.environments) == 1 and lasts == ["last"]  # it was replaced too often
+
+
+def test_a_signal_that_comes_while_answers_are_taken_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    executed = NoExec(monkeypatch)
+
+    def take() -> list[HandedOver]:
+        raise ToldToEnd
+
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        Replacement(["python"], bound, 0).replace(lambda: None, take)
+    assert not executed.environments
+
+
+def test_a_server_sees_the_signal_when_it_has_taken_the_answers(tmp_path: Path) -> None:
+    class Signals(StopSignals):
+        def __init__(self) -> None: ...
+
+        def is_pending(self) -> bool:
+            return True
+
+    llm: Any = FakeLLM(save_fake_model(tmp_path))
+    life = ServerLifecycle(create_app(llm, ServeOptions()), ServeOptions())
+    with pytest.raises(ToldToEnd):
+        life._take_unfinished(Signals())
 
 
 @pytest.mark.engine

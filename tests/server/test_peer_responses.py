@@ -10,7 +10,7 @@ import pytest
 
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.http.ignored import Ignored
-from cadence.entrypoints.server.protocol.response_messages import open_kind, to_messages
+from cadence.entrypoints.server.protocol.responses.response_messages import open_kind, to_messages
 from tests.server.fakes_chat import MODEL, openai_client
 from tests.server.helpers import RunningApp
 

@@ -10,8 +10,16 @@ import pytest
 
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.http.ignored import Ignored
-from cadence.entrypoints.server.protocol.response_messages import seal_reasoning, to_messages, unseal_reasoning
-from cadence.entrypoints.server.protocol.response_tools import ResponseTools, custom_input, flat_name
+from cadence.entrypoints.server.protocol.responses.response_messages import (
+    seal_reasoning,
+    to_messages,
+    unseal_reasoning,
+)
+from cadence.entrypoints.server.protocol.responses.response_tools import (
+    ResponseTools,
+    custom_input,
+    flat_name,
+)
 from tests.server.fakes_chat import MODEL, openai_client
 from tests.server.test_responses import CALLING, THINKING, Serve, ask
 

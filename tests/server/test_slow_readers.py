@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cadence.entrypoints.server.http.connection import BoundedHttpProtocol
+from cadence.entrypoints.server.http.sockets.connection import BoundedHttpProtocol
 from tests.server.fake_process import FakeProcess
 from tests.server.helpers import RunningApp
 from tests.server.ledger import read_counters

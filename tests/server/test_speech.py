@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
+from cadence.audio.activity import DEFAULT_ACTIVITY
 from cadence.audio.limits import AudioLimits
 from cadence.entrypoints.server import app as app_module
 from cadence.entrypoints.speech.recordings import Recordings
@@ -22,9 +25,7 @@ from tests.server.test_completions import Serve
 def teller(monkeypatch: pytest.MonkeyPatch) -> TellsTimes:
     """What servers hear with, from here on."""
     teller = TellsTimes()
-    monkeypatch.setattr(
-        app_module, "open_speech", lambda llm, check_end, max_bytes: Speech(teller, Recordings(AudioLimits()))
-    )
+    monkeypatch.setattr(app_module, "open_speech", lambda *_: Speech(teller, Recordings(AudioLimits())))
     return teller
 
 
@@ -110,7 +111,13 @@ def test_a_verbose_stream_has_segments(app: RunningApp) -> None:
         ({"temperature": "warm"}, "temperature"),
         ({"language": "xx"}, "language"),
         ({"stream": "true", "response_format": "srt"}, "response_format"),
-        ({"timestamp_granularities[]": "word", "response_format": "verbose_json"}, "timestamp_granularities"),
+        ({"timestamp_granularities[]": "word"}, "timestamp_granularities"),
+        ({"timestamp_granularities[]": "letter", "response_format": "verbose_json"}, "timestamp_granularities[0]"),
+        ({"include[]": "logprobs", "response_format": "verbose_json"}, "include"),
+        ({"include[]": "everything"}, "include[0]"),
+        ({"chunking_strategy": "now"}, "chunking_strategy"),
+        ({"chunking_strategy": '{"type": "server_vad", "threshold": 7}'}, "chunking_strategy.threshold"),
+        ({"chunking_strategy[threshold]": "0.5"}, "chunking_strategy.type"),
         ({"timestamp_granularities[]": "segment"}, "timestamp_granularities"),
         ({"n": "2"}, "n"),
         ({"model": "other"}, "model"),
@@ -125,9 +132,77 @@ def test_a_wrong_field_is_named(app: RunningApp, fields: dict[str, Any], param: 
 
 
 def test_unknown_fields_are_named_in_the_answer(app: RunningApp) -> None:
-    answer = post(app, colour="blue", chunking_strategy="server_vad")
+    strategy = '{"type": "server_vad", "eagerness": "low"}'
+    answer = post(app, colour="blue", hotwords="Dickens", chunking_strategy=strategy)
     assert answer.status_code == 200
-    assert answer.headers["x-cadence-ignored"] == "colour, chunking_strategy"
+    assert answer.headers["x-cadence-ignored"] == "colour, hotwords, chunking_strategy.eagerness"
+
+
+def test_words_have_times_where_they_are_asked_for(app: RunningApp, teller: TellsTimes) -> None:
+    def told(*granularities: Any) -> Any:
+        return openai_client(app).audio.transcriptions.create(
+            model=MODEL,
+            file=("a.wav", sound()),
+            response_format="verbose_json",
+            timestamp_granularities=list(granularities),
+        )
+
+    both, words, segments = told("word", "segment"), told("word"), told("segment")
+    assert [wish.word_times for _, wish, _ in teller.asked] == [True, True, False]
+    assert " ".join(word.word for word in both.words) == TEXT
+    assert [(word.start, word.end) for word in both.words[-2:]] == [(1.5, 31.375), (31.375, 61.25)]
+    assert (len(both.segments), words.segments, segments.words) == (2, None, None)
+    assert words.words == both.words
+
+
+def test_a_stream_has_the_words_of_each_segment(app: RunningApp) -> None:
+    fields = {"stream": "true", "response_format": "verbose_json", "timestamp_granularities[]": "word"}
+    segments = [one for one in told_events(post(app, **fields)) if one["type"] == "transcript.text.segment"]
+    assert [[word["word"] for word in one["words"]] for one in segments] == [
+        ["It", "was", "the", "best"],
+        ["of", "times."],
+    ]
+    assert "words" not in told_events(post(app, stream="true", response_format="verbose_json"))[1]
+
+
+def told_events(answer: httpx.Response) -> list[dict[str, Any]]:
+    lines = [line.removeprefix("data: ") for line in answer.text.split("\n") if line.startswith("data: {")]
+    return [json.loads(line) for line in lines]
+
+
+def test_logprobs_of_tokens_are_openais(app: RunningApp) -> None:
+    create = openai_client(app).audio.transcriptions.create
+    answer = create(model=MODEL, file=("a.wav", sound()), include=["logprobs"])
+    assert [each.logprob for each in answer.logprobs] == [-0.25] * 4
+    assert all(bytes(map(int, each.bytes)).decode(errors="replace") == each.token for each in answer.logprobs)
+    events = list(create(model=MODEL, file=("a.wav", sound()), include=["logprobs"], stream=True))
+    deltas = [each for one in events[:-1] for each in one.logprobs]  # type: ignore[union-attr]
+    assert [each.token for each in deltas] == [each.token for each in answer.logprobs]
+    assert [each.token for each in events[-1].logprobs] == [each.token for each in answer.logprobs]  # type: ignore[union-attr]
+    assert create(model=MODEL, file=("a.wav", sound())).logprobs is None
+
+
+@pytest.mark.parametrize(
+    ("strategy", "changes"),
+    [
+        ("auto", {}),
+        ({"type": "server_vad"}, {}),
+        (
+            {"type": "server_vad", "threshold": 0.75, "prefix_padding_ms": 100, "silence_duration_ms": 500},
+            {"above_noise_db": 18.0, "padding_seconds": 0.1, "min_silence_seconds": 0.5},
+        ),
+    ],
+)
+def test_long_silences_are_dropped_where_a_client_asks(
+    app: RunningApp, teller: TellsTimes, strategy: Any, changes: dict[str, float]
+) -> None:
+    client = openai_client(app)
+    client.audio.transcriptions.create(model=MODEL, file=("a.wav", sound()), chunking_strategy=strategy)
+    post(app, chunking_strategy=strategy if strategy == "auto" else json.dumps(strategy))
+    post(app)
+    wishes = [wish for _, wish, _ in teller.asked]
+    assert [wish.drop_silence for wish in wishes] == [True, True, False]
+    assert wishes[0].activity == wishes[1].activity == replace(DEFAULT_ACTIVITY, **changes)
 
 
 def test_a_form_is_needed_and_a_file_in_it(app: RunningApp) -> None:

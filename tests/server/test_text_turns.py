@@ -12,7 +12,7 @@ import pytest
 
 from cadence.engine.text.input_processor import InputProcessor
 from cadence.entrypoints.server.routes import chat_batch
-from cadence.text.loop_share import BEGUN_AT_ONCE, LEAST
+from cadence.text.service.loop_share import BEGUN_AT_ONCE, LEAST
 from cadence.text.tokenizer import SHORT_TEXT, Tokenizer
 from tests.server.helpers import RunningApp
 from tests.server.test_completions import Serve
@@ -22,7 +22,12 @@ SHORT = "a few short words "
 LONGER = SHORT * 100  # short enough for the event loop, alone
 ONE = {"role": "user", "content": LONGER}
 CUT = {"truncate_prompt_tokens": 4, "max_tokens": 1}
-NO_TEXTS = {"/inference/v1/generate", "/v1/responses/{response_id}/cancel"}  # routes that take a body, or none, without
+NO_TEXTS = {  # routes that take a body, or none, without
+    "/inference/v1/generate",
+    "/v1/responses/{response_id}/cancel",
+    "/v1/audio/transcriptions",
+    "/v1/audio/translations",
+}
 
 BODIES: dict[str, list[dict[str, Any]]] = {
     "/v1/completions": [

@@ -22,8 +22,8 @@ from cadence.entrypoints.server.chat.tools.base import (
     ToolParser,
     WholeCalls,
 )
-from cadence.entrypoints.server.chat.tools.registry import FORMATS, make_tool_parser
-from cadence.entrypoints.server.chat.tools.registry import ROWS as ROWS_OF_TOOLS
+from cadence.entrypoints.server.chat.tools.formats.registry import FORMATS, make_tool_parser
+from cadence.entrypoints.server.chat.tools.formats.registry import ROWS as ROWS_OF_TOOLS
 from tests.helpers.wide import examples
 from tests.server.tool_writers import WRITERS, Call
 

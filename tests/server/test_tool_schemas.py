@@ -19,7 +19,7 @@ from cadence.entrypoints.server.chat.constraint import constraint_of
 from cadence.entrypoints.server.chat.formats import AnswerFormats
 from cadence.entrypoints.server.chat.tools.base import CallStart
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
-from cadence.entrypoints.server.chat.tools.registry import ROWS, tool_format, tool_parser
+from cadence.entrypoints.server.chat.tools.formats.registry import ROWS, tool_format, tool_parser
 from cadence.entrypoints.server.chat.tools.schema import Schemas, schema_types
 from cadence.entrypoints.server.chat.tools.schema_budget import MAX_NODES, SchemaBudget
 from tests.helpers.wide import examples

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cadence.entrypoints.server.chat.tools.base import CallArguments, CallStart, Text, WholeCalls
-from cadence.entrypoints.server.chat.tools.registry import make_tool_parser
+from cadence.entrypoints.server.chat.tools.formats.registry import make_tool_parser
 
 PARAMETERS: dict[str, Any] = {
     "type": "object",

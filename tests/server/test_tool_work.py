@@ -9,9 +9,9 @@ import pytest
 from cadence.entrypoints.server.chat.tools.arguments import ArgumentsStream
 from cadence.entrypoints.server.chat.tools.call_object import CallObject
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
+from cadence.entrypoints.server.chat.tools.formats.registry import ROWS
 from cadence.entrypoints.server.chat.tools.held_text import HeldText
 from cadence.entrypoints.server.chat.tools.json_scanner import JsonScanner
-from cadence.entrypoints.server.chat.tools.registry import ROWS
 from cadence.entrypoints.server.chat.tools.schema import Schemas
 from cadence.entrypoints.server.chat.tools.stream import ToolStream
 from cadence.entrypoints.server.chat.tools.tags import TagCall

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.server.chat.choice import calls_in_json
 from cadence.entrypoints.server.chat.tools.base import CallBroken, CallStart, Piece, Text, WholeCalls
-from cadence.entrypoints.server.chat.tools.registry import FORMATS, make_tool_parser
+from cadence.entrypoints.server.chat.tools.formats.registry import FORMATS, make_tool_parser
 from tests.helpers.wide import examples
 
 TOOLS = [

@@ -378,7 +378,7 @@ NOTE = "The server wants a key that this tab does not have. " * 12
 
 # What names something in a view: (its text, left, top, right, bottom), from top to bottom.
 HEADINGS = """
-  const named = "h2, h3, dt, .soft, .switch, #clear, #empty, .embed-form label";
+  const named = "h2, h3, dt, .soft, .switch, #clear, #empty, .embed-form label, .speech-wishes label";
   const shown = document.querySelectorAll(`#${arguments[0]} :is(${named})`);
   return [...shown].map((each) => [each.textContent, each.getBoundingClientRect()]).filter(([, box]) => box.height)
     .map(([text, box]) => [text, box.left, box.top, box.right, box.bottom]).sort((one, other) => one[2] - other[2]);"""
@@ -416,6 +416,7 @@ def test_on_phones_nothing_lies_outside_its_place(page: Page, size: tuple[int, i
         assert write[1] >= bar[3] and write[3] <= size[1] + 1, (bar, write)
         check_headings(page, "chat", size[0])
         check_headings(page, "embed", size[0])
+        check_headings(page, "speech", size[0])
         check_headings(page, "engine", size[0])
     finally:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

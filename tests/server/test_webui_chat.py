@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,12 +11,13 @@ import pytest
 from fastapi import FastAPI
 from selenium.webdriver.common.keys import Keys
 
-from tests.server.helpers import RunningApp
+from tests.server.helpers import ROOT, RunningApp
 from tests.server.webui_page import Page, needs_chromium
 from tests.server.webui_server import KEY, ScriptedEngine, build, running
 
 pytestmark = needs_chromium
 
+STYLES = re.findall('rel="stylesheet"', (ROOT / "cadence/entrypoints/webui/static/index.html").read_text("utf-8"))
 CODE = "echo:Run this:\n\n```sh\nls -l <dir>\n```\n"
 
 
@@ -249,7 +251,7 @@ class TestRealServer:
         page = Page(chromium)
         page.wait(lambda: page.get("#model").text == "fake", "the model's name")
         rules = page.run("return [...document.styleSheets].map((sheet) => sheet.cssRules.length)")
-        assert len(rules) == 6 and min(rules) > 3 and page.style("body", "display") == "grid"
+        assert len(rules) == len(STYLES) and min(rules) > 3 and page.style("body", "display") == "grid"
         assert page.run("return document.querySelector('h1 img').naturalWidth") > 0
         page.say("Hello")
         page.wait(lambda: page.answer() == "Come in.", "the answer")

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from cadence.structured.compiler import Backends, RefusedGrammarError
+from cadence.structured.compiler import Backends, RefusedGrammarError, try_out
 from cadence.structured.schema import closed, suits_xgrammar
 from tests.helpers.grammars import grammar, json_backends, json_text
 
@@ -147,3 +147,11 @@ BEYOND = [
 @pytest.mark.parametrize("schema", BEYOND)
 def test_what_xgrammar_reads_past_is_not_left_to_it(schema: dict[str, Any]) -> None:
     assert not suits_xgrammar(schema)
+
+
+def test_what_only_leads_back_to_itself_is_refused_for_that_reason() -> None:
+    """llguidance finds out when a token is asked for; that is not too much work."""
+    schema = {"type": "object", "properties": {"a": {"anyOf": [{"$ref": "#/properties/a"}] * 40}}, "required": ["a"]}
+    found = grammar("json_schema", json.dumps(schema), json_backends())
+    with pytest.raises(RefusedGrammarError, match=r"^leads to where no token of this model can follow$"):
+        try_out(found, step_seconds=60.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cadence.text.loop_share import LoopTurns
+from cadence.text.service.loop_share import LoopTurns
 
 
 def test_a_turn_begins_so_many_and_the_others_follow_in_order() -> None:

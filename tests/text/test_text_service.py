@@ -15,11 +15,11 @@ import pytest
 from cadence.config.engine_config import TokenizerConfig
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import BusyError, InvalidRequestError
-from cadence.text import text_client, text_service
 from cadence.text.chat_template import ChatRequest
 from cadence.text.hf_directory import load_tokenizer
-from cadence.text.text_process import NICENESS
-from cadence.text.text_service import LONG_IDS, LONG_TEXT, PLAIN, SHORT_TEXT, Encoding, TextLimits, TextService
+from cadence.text.service import text_client, text_service
+from cadence.text.service.text_process import NICENESS
+from cadence.text.service.text_service import LONG_IDS, LONG_TEXT, PLAIN, SHORT_TEXT, Encoding, TextLimits, TextService
 from cadence.text.tokenizer import Tokenizer
 from tests.helpers import tiny_tokenizers
 

@@ -43,9 +43,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "limits": (
         "max_queued_requests", "max_queued_tokens", "request_deadline", "read_timeout", "write_timeout",
-        "max_connections", "max_body_bytes", "max_audio_bytes", "max_header_bytes", "max_header_count",
-        "max_held_body_bytes", "max_json_depth", "max_json_values", "max_completions", "max_step_age",
-        "engine_heartbeat_timeout", "engine_step_timeout", "event_loop_timeout", "shutdown_timeout", "strict_requests",
+        "max_connections", "max_body_bytes", "max_audio_bytes", "max_audio_seconds", "max_header_bytes",
+        "max_header_count", "max_held_body_bytes", "max_json_depth", "max_json_values", "max_completions",
+        "max_step_age", "engine_heartbeat_timeout", "engine_step_timeout", "event_loop_timeout", "shutdown_timeout",
+        "strict_requests",
     ),
     "answers": (
         "response_role", "chat_template_content_format", "default_chat_template_kwargs", "tool_parser_plugin",

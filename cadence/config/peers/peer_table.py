@@ -16,5 +16,5 @@ SERVER_ONLY = frozenset(flag.name for group in SERVER_GROUPS for flag in group.f
 
 
 def not_here() -> list[PeerFlag]:
-    """Those without an option of ours behind them."""
+    """Those that stand for no option of ours."""
     return [flag for flag in FLAGS.values() if flag.support is not Support.WORKS or flag.means]

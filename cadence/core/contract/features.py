@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cadence.core.adapter import ADAPTERS, AdapterSpec
+from cadence.core.alignment import ALIGNMENT, AlignmentSpec
 from cadence.core.attachments import Attachment
 from cadence.core.contract.drafts import DRAFTS, DraftChanges
 from cadence.core.contract.encoder_work import EncoderWork
@@ -35,6 +36,10 @@ FEATURES: dict[str, FeatureTypes] = {
         attachment=AdapterSpec,
         row=int,  # the slot of its adapter
         step=list[tuple[int, str]],  # (slot, digest of what lies there from now on)
+    ),
+    ALIGNMENT: FeatureTypes(
+        attachment=AlignmentSpec,
+        row=AlignmentSpec,
     ),
     DRAFTS: FeatureTypes(
         row=int,  # most drafts of its first forwards

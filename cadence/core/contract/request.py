@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import attrgetter
 from typing import TypeVar
 
 from cadence.core.attachments import Attachment
 from cadence.core.sampling_params import SamplingParams
 
 A = TypeVar("A", bound=Attachment)
+
+_SAMPLES, _READS_CACHE, _SOURCE_LEN = map(attrgetter, ("samples", "reads_cache", "source_len"))
 
 
 class FinishReason(StrEnum):
@@ -57,11 +60,13 @@ class EngineRequest:
     @property
     def samples(self) -> bool:
         """Whether it gets tokens."""
-        return all(each.samples for each in self.attachments)
+        return all(map(_SAMPLES, self.attachments))
 
     @property
     def reads_cache(self) -> bool:
-        return not self.params.skip_reading_prefix_cache and all(each.reads_cache for each in self.attachments)
+        if self.params.skip_reading_prefix_cache:
+            return False
+        return all(map(_READS_CACHE, self.attachments))
 
     @property
     def keys_digest(self) -> str:
@@ -71,7 +76,7 @@ class EngineRequest:
     @property
     def source_len(self) -> int:
         """As `Attachment.source_len` has it, of all that is attached."""
-        return sum(each.source_len for each in self.attachments)
+        return sum(map(_SOURCE_LEN, self.attachments))
 
     @property
     def keys_name(self) -> str:

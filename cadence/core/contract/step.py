@@ -131,7 +131,7 @@ class PromptLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class PooledOutput:
-    """What became of the hidden states of prompt tokens [start, …) of one request: one vector, or one of each token."""
+    """What was made of prompt tokens [start, …) of one request, in place of new ones: one vector, or one of each."""
 
     start: int  # of the first token it speaks of
     values_np: FloatArray  # [entries], or [tokens, entries]

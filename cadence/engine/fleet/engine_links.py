@@ -64,8 +64,8 @@ class EngineLinks:
     def __init__(self, num_engines: int) -> None:
         self._starters = [LinkStarter() for _ in range(num_engines)]
 
-    def put(self, told: ToFront, end: socket.socket) -> None:
-        self._starters[told.engine].put(end, told.is_turn, told.num_restarts)
+    def put(self, message: ToFront, end: socket.socket) -> None:
+        self._starters[message.engine].put(end, message.is_turn, message.num_restarts)
 
     def give_up(self, engine: int, why: str) -> None:
         self._starters[engine].give_up(why)

@@ -25,7 +25,7 @@ from cadence.process.together import all_or_none
 
 MAX_FAILED_STARTS = 10  # in a row; the owner sees no tokens, and takes the deaths that a request causes for such
 
-Tell = Callable[[ToFront, int], None]  # (message, descriptor that goes with it)
+Send = Callable[[ToFront, int], None]  # (message, descriptor that goes with it)
 
 
 class EngineOwner:
@@ -43,7 +43,7 @@ class EngineOwner:
         self._supervisors = [
             Supervisor(one, command, own, starter) for one, starter in zip(each, starters, strict=True)
         ]
-        self._fronts: dict[int, Tell] = {}  # by number, from 1
+        self._fronts: dict[int, Send] = {}  # by number, from 1
         self._deaths: dict[int, str] = {}  # by engine: why it was given up
         self._watching: list[asyncio.Future[None]] = []
 
@@ -65,9 +65,9 @@ class EngineOwner:
     async def wait_ready(self) -> list[EngineInfo]:
         return await all_or_none([supervisor.wait_ready() for supervisor in self._supervisors])
 
-    def join(self, front: int, tell: Tell) -> None:
+    def join(self, front: int, send: Send) -> None:
         """A front began, perhaps in the place of one that is gone."""
-        self._fronts[front] = tell
+        self._fronts[front] = send
         for number in range(len(self._supervisors)):
             self._introduce(number, front)
 
@@ -84,7 +84,7 @@ class EngineOwner:
     async def _watch(self, number: int) -> None:
         try:
             async for _ in self._supervisors[number].updates():
-                """There are none: nobody here sends requests."""
+                """There are none: no request is sent from here."""
         except EngineDeadError as error:
             self._deaths[number] = str(error)
             self._group.close(str(error))
@@ -98,15 +98,15 @@ class EngineOwner:
 
     def _introduce(self, number: int, front: int) -> None:
         """Nothing is to be said of an engine that is not ready: when it is, this is called again."""
-        supervisor, tell = self._supervisors[number], self._fronts[front]
+        supervisor, send = self._supervisors[number], self._fronts[front]
         if number in self._deaths:
-            return tell(ToFront(engine=number, given_up=self._deaths[number]), NO_DESCRIPTOR)
+            return send(ToFront(engine=number, given_up=self._deaths[number]), NO_DESCRIPTOR)
         if supervisor.lacks_ranks:
-            return tell(ToFront(engine=number, lacks_ranks=supervisor.lacks_ranks), NO_DESCRIPTOR)
+            return send(ToFront(engine=number, lacks_ranks=supervisor.lacks_ranks), NO_DESCRIPTOR)
         if not supervisor.is_ready or not isinstance(supervisor.engine, EngineProcess):
             return
         ours, theirs = socket.socketpair()
         supervisor.engine.introduce(front, theirs)
         (counts,) = supervisor.counts()
         turn = sorted(self._fronts)[counts.restarts % len(self._fronts)]  # with every restart another front's
-        tell(ToFront(engine=number, is_turn=front == turn, num_restarts=counts.restarts), ours.detach())
+        send(ToFront(engine=number, is_turn=front == turn, num_restarts=counts.restarts), ours.detach())

@@ -34,14 +34,19 @@ class MetricsByEngine:
     def finished(self, text: Completion) -> None:
         self._engines[text.engine].finished(text)
 
+    def pooled_finished(self, requests: Sequence[Completion]) -> None:
+        """Of requests for values in place of tokens, each a user's."""
+        for number in {each.engine for each in requests}:
+            self._engines[number].pooled_finished([each for each in requests if each.engine == number])
+
     def group_finished(self, engine: int, completions: int, longest: int) -> None:
         """engine: of the completion that ended last"""
         self._engines[engine].group_finished(completions, longest)
 
     def snapshot(self, stats: Sequence[EngineStats]) -> list[Metric]:
         """Of each engine."""
-        return [metric for one, told in zip(self._engines, stats, strict=True) for metric in one.snapshot(told)]
+        return [metric for one, own in zip(self._engines, stats, strict=True) for metric in one.snapshot(own)]
 
     def restarts(self, counts: Sequence[tuple[int, int, int]]) -> list[Metric]:
         """Of each engine: restarts, requests quarantined, requests that failed by it."""
-        return [metric for one, told in zip(self._engines, counts, strict=True) for metric in one.restarts(*told)]
+        return [metric for one, own in zip(self._engines, counts, strict=True) for metric in one.restarts(*own)]

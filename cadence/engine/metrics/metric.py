@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 
@@ -37,6 +37,13 @@ class Histogram(Metric):
         self._counts[bisect.bisect_left(self.bounds, value)] += times
         self.count += times
         self.sum += value * times
+
+    def observe_each(self, values: Iterable[float]) -> None:
+        counts, bounds = self._counts, self.bounds
+        for value in values:
+            counts[bisect.bisect_left(bounds, value)] += 1
+            self.count += 1
+            self.sum += value
 
     def set_to(self, counts: Sequence[int], total: float) -> None:
         """What another process observed."""

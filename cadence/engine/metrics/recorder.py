@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cadence.core.adapter import AdapterStats
 from cadence.core.contract.engine_state import FORWARD_TOKENS, EngineStats
@@ -30,7 +30,7 @@ class MetricsRecorder:
         max_loras: int = 0,
         engine: int = 0,
     ) -> None:
-        """`cache`: the settings of the KV cache, by name. `most_drafts`: of a forward; 0 = nobody speculates.
+        """`cache`: the settings of the KV cache, by name. `most_drafts`: of a forward; 0 = no speculation.
         `max_loras`: 0 = requests have no adapters."""
         self._most_drafts = most_drafts
         self._max_loras = max_loras
@@ -79,9 +79,6 @@ class MetricsRecorder:
             self._success[text.finish_reason].value += 1
         self._prompt_lengths.observe(len(text.prompt_token_ids))
         self._latency.observe(times.finished_time - times.arrival_time)
-        if text.is_pooled:
-            self._pooled(text)
-            return
         self._output_lengths.observe(count)
         if text.max_tokens is not None:
             self._limits.observe(text.max_tokens)
@@ -99,6 +96,27 @@ class MetricsRecorder:
         """Of a user's request: all of its completions have ended."""
         self._completions.observe(completions)
         self._longest.observe(longest)
+
+    def pooled_finished(self, requests: Sequence[Completion]) -> None:
+        """Of requests for values in place of tokens, each a user's."""
+        for each in requests:
+            if each.finish_reason is not None:
+                self._success[each.finish_reason].value += 1
+        self._prompt_lengths.observe_each([len(each.prompt_token_ids) for each in requests])
+        self._latency.observe_each([each.metrics.finished_time - each.metrics.arrival_time for each in requests])
+        self._completions.observe(1, len(requests))
+        self._longest.observe(0, len(requests))
+        self._pooled([each for each in requests if each.is_pooled])
+
+    def _pooled(self, requests: Sequence[Completion]) -> None:
+        """Values are there: the prompts were computed, and nothing comes after them."""
+        self._pooling_requests.value += len(requests)
+        self._pooling_tokens.value += sum([len(each.prompt_token_ids) for each in requests])
+        for each in requests:
+            self._count_prompt(each)
+        begun = [each.metrics for each in requests if each.metrics.first_scheduled_time]
+        self._queue.observe_each([times.first_scheduled_time - times.arrival_time for times in begun])
+        self._inference.observe_each([times.finished_time - times.first_scheduled_time for times in begun])
 
     def snapshot(self, stats: EngineStats) -> list[Metric]:
         self._forwards.set_to(stats.forward_counts, stats.forward_tokens)
@@ -156,16 +174,6 @@ class MetricsRecorder:
                 for position, count in enumerate(kept)
             ),
         ]
-
-    def _pooled(self, text: Completion) -> None:
-        """Values are there: the prompt was computed, and nothing comes after it."""
-        times = text.metrics
-        self._pooling_requests.value += 1
-        self._pooling_tokens.value += len(text.prompt_token_ids)
-        self._count_prompt(text)
-        if times.first_scheduled_time:
-            self._queue.observe(times.first_scheduled_time - times.arrival_time)
-            self._inference.observe(times.finished_time - times.first_scheduled_time)
 
     def _begun(self, text: Completion) -> None:
         """The first token is there: the prompt was computed."""

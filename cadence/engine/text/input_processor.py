@@ -4,42 +4,34 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cadence.config.encoder_config import NO_ENCODER, EncoderConfig
 from cadence.config.engine_config import ModelConfig
 from cadence.config.pooling import DECODER, PoolingConfig, TextForm
+from cadence.core.alignment import AlignmentSpec
 from cadence.core.attachments import Attachment
 from cadence.core.contract.request import EngineRequest, StopRule
+from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import ContextLengthError, InvalidRequestError
 from cadence.core.grammar import NO_DEFAULTS, GrammarDefaults, GrammarSpec
 from cadence.core.lora_request import adapter_of
 from cadence.core.pooling_params import PoolingParams
-from cadence.core.sampling_params import RequestOutputKind, SamplingParams
+from cadence.core.sampling_params import SamplingParams
 from cadence.core.shown import shown
 from cadence.engine.text.encoder_prompts import NO_ENCODER_PROMPTS, prompts_of
+from cadence.engine.text.pooled_ask import NO_SAMPLING, PooledAsk
 from cadence.engine.text.prompts import ParsedPrompt, parse_prompt
 from cadence.engine.text.token_ids import check_range, integers
 from cadence.text.cut_texts import encode_cut
-from cadence.text.loop_share import LEAST
 from cadence.text.null_tokenizer import AnyTokenizer
+from cadence.text.service.loop_share import LEAST
 
 _MASK64 = (1 << 64) - 1
 _INT64 = 1 << 63
 NEVER_STOPS = StopRule(eos_token_ids=frozenset(), stop_token_ids=frozenset(), min_tokens=0, max_tokens=1)
-# Of requests that get no tokens, by `skip_reading_prefix_cache`. They share these, and nothing writes to them.
-NO_SAMPLING = {
-    skip: SamplingParams(
-        max_tokens=1,
-        temperature=0.0,
-        detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-        skip_reading_prefix_cache=skip,
-    )
-    for skip in (None, False, True)
-}
 THINKING = ("<think>", "</think>")
 
 
@@ -181,31 +173,75 @@ class InputProcessor:
         lora_request: object = None,
     ) -> ProcessedInput:
         """Parameters without a task have the model's first."""
+        return self.process_pooled(request_id, prompt, self.pooled_ask(params, priority, lora_request))
+
+    def pooled_ask(
+        self, params: PoolingParams, priority: int = 0, lora_request: object = None, warnings: Sequence[str] = ()
+    ) -> PooledAsk:
+        """What one request, or each of several, wants of its prompt."""
         adapter = adapter_of(lora_request, self._limits.adapters)
-        parsed = NO_ENCODER_PROMPTS.divided(parse_prompt(prompt))
         check_priority(priority)
-        spec = self._limits.pooling.spec(params)
-        token_ids = self._pooled_tokens(parsed, params)
+        return PooledAsk(
+            spec=self._limits.pooling.spec(params),
+            adapter=adapter,
+            sampling=NO_SAMPLING[params.skip_reading_prefix_cache],
+            kept=self.kept_tokens(params),
+            priority=priority,
+            lora_request=lora_request,
+            warnings=warnings,
+        )
+
+    def process_pooled(self, request_id: str, prompt: Any, ask: PooledAsk) -> ProcessedInput:
+        parsed = NO_ENCODER_PROMPTS.divided(parse_prompt(prompt))
+        spec, token_ids = ask.spec, self._pooled_tokens(parsed, ask.kept)
         if parsed.second_from:
             spec = replace(spec, second_from=_checked_place(parsed.second_from, len(token_ids)))
+        given = ask.attachments(spec)
+        return self._without_tokens(request_id, parsed, token_ids, ask.sampling, given, ask.priority)
+
+    def process_alignment(
+        self, request_id: str, prompt: Any, spec: AlignmentSpec, priority: int = 0, lora_request: object = None
+    ) -> ProcessedInput:
+        """prompt: what the encoder reads, and the tokens that are looked for in it after what the decoder begins with.
+        They may be as many as the model's context: no token comes after them."""
+        adapter = adapter_of(lora_request, self._limits.adapters)
+        parsed = self._prompts.divided(parse_prompt(prompt))
+        check_priority(priority)
+        token_ids, content = self.token_ids(parsed, room=0), parsed.source
+        if not isinstance(content, EncoderInput):
+            raise InvalidRequestError(spec.lacking, "prompt")
+        if spec.first >= len(token_ids) or not 1 <= spec.positions <= content.length or not spec.heads:
+            raise InvalidRequestError("an alignment needs tokens, positions and heads within those there are", "prompt")
+        given = (content, spec) if adapter is None else (content, spec, adapter)
+        return self._without_tokens(request_id, parsed, token_ids, NO_SAMPLING[None], given, priority)
+
+    def _without_tokens(
+        self,
+        request_id: str,
+        parsed: ParsedPrompt,
+        token_ids: list[int],
+        sampling: SamplingParams,
+        attachments: tuple[Attachment, ...],
+        priority: int,
+    ) -> ProcessedInput:
+        """One that gets values in their place. sampling: one of `NO_SAMPLING`"""
         request = EngineRequest(
             request_id=request_id,
             prompt_token_ids=token_ids,
-            params=NO_SAMPLING[params.skip_reading_prefix_cache],
+            params=sampling,
             stop=NEVER_STOPS,
             seed=0,
             arrival_time=time.monotonic(),
             priority=priority,
             cache_salt=parsed.cache_salt,
             tenant=parsed.tenant,
-            attachments=(spec,) if adapter is None else (spec, adapter),
+            attachments=attachments,
         )
         engine = checked_rank(parsed.data_parallel_rank, self._limits.num_engines)
-        return ProcessedInput(request=request, prompt_text=parsed.text, engine=engine)
+        return ProcessedInput(request, parsed.text, engine)
 
-    def _pooled_tokens(self, parsed: ParsedPrompt, params: PoolingParams) -> list[int]:
+    def _pooled_tokens(self, parsed: ParsedPrompt, kept: int) -> list[int]:
         """A prompt may be as long as the model's context: no token comes after it."""
-        kept = self.kept_tokens(params)
         if not kept:
             return self.token_ids(parsed, room=0)
         if parsed.token_ids is None:

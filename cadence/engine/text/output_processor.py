@@ -44,13 +44,19 @@ class OutputProcessor:
         kind = children[0].params.output_kind
         group = CompletionGroup(user_id, len(children), kind, list(warnings), lora_request)
         if not children[0].samples:
-            self._pooled[user_id] = PooledRequest(children[0], prompt, list(warnings), lora_request)
+            self.add_pooled(children[0], prompt, warnings, lora_request)
             return group
         self._children[user_id] = [child.request_id for child in children]
         for index, child in enumerate(children):
             self._texts[child.request_id] = RequestText(child, prompt, index, self._tokenizer)
             self._groups[child.request_id] = group
         return group
+
+    def add_pooled(
+        self, request: EngineRequest, prompt: str | None, warnings: Sequence[str], lora_request: object
+    ) -> None:
+        """One without tokens."""
+        self._pooled[request.request_id] = PooledRequest(request, prompt, list(warnings), lora_request)
 
     def num_shown(self, group: CompletionGroup) -> dict[int, int]:
         """Tokens of each completion of a request that outputs were made of."""
@@ -75,10 +81,13 @@ class OutputProcessor:
         """Outputs to show, and the core's ids of requests that a stop string ended (the core must drop them)."""
         outputs: list[RequestOutput] = []
         stopped: list[str] = []
+        pooled: list[PooledRequest] = []
         for update in updates:
             text = self._texts.get(update.request_id)
             if text is None:  # it has no text, or was ended by a stop string while this token was on its way
-                outputs += self._end_pooled(update)
+                if update.finish_reason is not None and update.request_id in self._pooled:
+                    pooled.append(self._pooled.pop(update.request_id))
+                    outputs.append(pooled[-1].end(update))
                 continue
             if isinstance(update, RequestTokens):
                 update = text.whole(update)
@@ -91,6 +100,7 @@ class OutputProcessor:
                 outputs.extend([output] if output is not None else [])
             if text.finish_reason is not None:
                 self._forget(text)
+        self._metrics.pooled_finished(pooled)
         return outputs, stopped
 
     def replay(self, core_id: str, token_ids: Sequence[int]) -> list[RequestOutput]:
@@ -117,18 +127,6 @@ class OutputProcessor:
 
     def num_unfinished(self) -> int:
         return len(self._children) + len(self._pooled)
-
-    def _end_pooled(self, update: AnyUpdate) -> list[RequestOutput]:
-        """Of one without text; none where it is unknown or goes on."""
-        if update.finish_reason is None:
-            return []
-        request = self._pooled.pop(update.request_id, None)
-        if request is None:
-            return []
-        output = request.end(update)
-        self._metrics.finished(request)
-        self._metrics.group_finished(request.engine, 1, 0)
-        return [output]
 
     def _forget(self, text: RequestText) -> None:
         self._metrics.finished(text)

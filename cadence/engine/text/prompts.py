@@ -96,7 +96,7 @@ def _parse_dict(prompt: Mapping[str, Any]) -> ParsedPrompt:
             raise InvalidRequestError(f"{key} cannot be used: {_REFUSED[key]}", key)
         if key not in _KNOWN and key not in _REFUSED:
             raise InvalidRequestError(f"unknown key {key!r} in a prompt; known: {', '.join(sorted(_KNOWN))}", key)
-    given = _beside(prompt)
+    given = _extras(prompt)
     if any(prompt.get(name) is not None for name in _TWO):
         return replace(_parse_two(prompt), **given)
     text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
@@ -113,8 +113,8 @@ def _parse_dict(prompt: Mapping[str, Any]) -> ParsedPrompt:
     )
 
 
-def _beside(prompt: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of a prompt beside its tokens, as fields of `ParsedPrompt`."""
+def _extras(prompt: Mapping[str, Any]) -> dict[str, Any]:
+    """What a prompt holds besides its tokens, as fields of `ParsedPrompt`."""
     salt = prompt.get("cache_salt") or ""
     if not isinstance(salt, str):
         raise InvalidRequestError(f"'cache_salt' must be a str, not {type(salt).__name__}", "cache_salt")

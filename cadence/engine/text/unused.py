@@ -35,7 +35,7 @@ _START_HINTS = {
     "enable_log_requests": "requests are not logged; the server has --enable-log-requests",
 }
 _REFUSED = {
-    "mm_processor_kwargs": "this engine takes text only",
+    "mm_processor_kwargs": "recordings are prepared as the model's files say",
     "prompt_adapter_request": "prompt adapters are not in this version",
     "guided_options_request": "this engine does not constrain its output by a grammar",
     "tokenization_kwargs": "tokenise the prompt yourself and give prompt_token_ids",

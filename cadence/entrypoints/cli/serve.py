@@ -45,11 +45,12 @@ def run(argv: Sequence[str]) -> int:
         return run_headless(args)
 
     from cadence.entrypoints.server.chat.format_tables import load_formats
-    from cadence.entrypoints.server.replacement import bind_or_inherit
     from cadence.entrypoints.server.routes.served_adapters import served_at_start
 
     load_formats(options)  # raises what is wrong with them
     served_at_start(options.lora_modules, options.served_model_name, options.lora_root, args.enable_lora)  # so does it
+    from cadence.entrypoints.server.replacement import bind_or_inherit  # imports numpy
+
     bound, replacement = bind_or_inherit(options)
     try:
         from cadence.entrypoints.server.server import run_server
@@ -82,8 +83,9 @@ def read_flags(flags: argparse.Namespace) -> tuple[EngineArgs, ServeOptions]:
     for variable in peer_env.SWITCHES:
         if peer_env.is_on(env.peer_variables(), variable):
             given.setdefault(variable.removeprefix("VLLM_").lower(), True)
-    if (limit := peer_env.count(env.peer_variables(), "VLLM_MAX_N_SEQUENCES")) is not None:
-        given.setdefault("max_completions", limit)
+    for variable, (option, factor) in peer_env.LIMITS.items():
+        if (limit := peer_env.count(env.peer_variables(), variable)) is not None:
+            given.setdefault(option, limit * factor)
     given.setdefault("served_model_name", [args.model])
     return args, ServeOptions(**given, **shared)
 

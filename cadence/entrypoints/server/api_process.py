@@ -36,7 +36,7 @@ from cadence.engine.log_queue import LogQueue, queue_output
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.exit_deadline import ExitDeadline
-from cadence.entrypoints.server.http import listen
+from cadence.entrypoints.server.http.sockets import listen
 from cadence.entrypoints.server.replacement import TakeUnfinished
 from cadence.entrypoints.server.resume.unfinished import HandedOver, decode_answer, encode_answer
 from cadence.entrypoints.server.routes.metrics import front_counts

@@ -41,7 +41,7 @@ from cadence.entrypoints.server.shared_adapters import SharedAdapters
 
 MAX_FAILED_STARTS = 3  # of an API process, in a row: the server ends
 RESTART_S = 0.2  # before a dead one is started again
-TELL_S = 1.0  # for processes to say what they have counted
+REPORT_S = 1.0  # for processes to say what they have counted
 SILENCE_FACTOR = 2  # a process that serves may be silent for this many times as long as an engine, before it is killed
 STUCK_SHARE = 0.75  # of that time, after which one whose event loop is stuck hands its answers over, and ends
 TABLE_S = 5.0  # for processes to take in a change of the table of adapters, before those that have not are killed
@@ -53,13 +53,13 @@ class ApiServers:
     def __init__(
         self,
         options: ServeOptions,
-        told: bytes,
+        options_json: bytes,
         bound: socket.socket,
         owner: EngineOwner,
         adapters: SharedAdapters,
     ) -> None:
-        """told: the options, as each process is told them"""
-        self._options = told
+        """options_json: the options, as each process gets them"""
+        self._options = options_json
         self._count = options.api_server_count
         self._silence_s = options.engine_heartbeat_timeout * SILENCE_FACTOR or math.inf
         self._acceptor = Acceptor(bound, self._deal)
@@ -216,7 +216,7 @@ class ApiServers:
         for child in self._others(asking):
             child.send(ToFront(send_counts=True))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(TELL_S):
+            async with asyncio.timeout(REPORT_S):
                 while any(child.heard_at < asked_at for child in self._others(asking)):
                     self._told.clear()
                     await self._told.wait()
@@ -230,7 +230,7 @@ class ApiServers:
         self._num_dealt += 1
 
     def _lively(self) -> list[int]:
-        """Those that serve and were heard of lately; where there are none, those that serve."""
+        """Those that serve and have reported lately; where there are none, those that serve."""
         now = time.monotonic()
         serving = [number for number, child in self._children.items() if child.has_served]
         return [one for one in serving if now - self._children[one].heard_at < self._silence_s / 4] or serving
@@ -239,7 +239,7 @@ class ApiServers:
         return [child for child in self._children.values() if child is not than]
 
     async def _watch(self) -> None:
-        """A process that is stopped, or stuck, holds connections that nobody serves."""
+        """A process that is stopped, or stuck, holds connections that are not served."""
         while True:
             await asyncio.sleep(TICK_S)
             for child in self._children.values():
@@ -276,10 +276,10 @@ async def serve_many(
     command, limits = start
     owner = EngineOwner(source.engine_options(applied), command, limits)
     child_options = dataclasses.asdict(_with_stuck_limit(options))
-    told = {"args": dataclasses.asdict(args), "options": child_options, "tenant_salt": new_salt().hex()}
+    process_options = {"args": dataclasses.asdict(args), "options": child_options, "tenant_salt": new_salt().hex()}
     adapters = served_at_start(options.lora_modules, (), "", enabled=True).all()
     named = [NamedAdapter(adapter.lora_name, adapter.lora_int_id, adapter.lora_path) for adapter in adapters]
-    servers = ApiServers(options, json.dumps(told).encode(), bound, owner, SharedAdapters(named))
+    servers = ApiServers(options, json.dumps(process_options).encode(), bound, owner, SharedAdapters(named))
     signals = ServerSignals(servers, options.shutdown_timeout)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, signals.receive)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -12,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cadence.audio.limits import DEFAULT_LIMITS, AudioLimits
 from cadence.config.engine_config import EngineConfig
 from cadence.config.serve_options import ServeOptions
 from cadence.config.version import __version__
@@ -128,10 +130,14 @@ def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQu
         ignored=IgnoredFields(options.strict_requests),
         peers=peers,
         responses=ResponseClient(peers.open_store, timed.abort),
-        speech=open_speech(timed, raise_failure, options.max_audio_bytes),
+        speech=open_speech(timed, raise_failure, _audio_limits(options)),
         adapters=adapters,
         adapter_link=peers.open_adapters(adapters),
     )
+
+
+def _audio_limits(options: ServeOptions) -> AudioLimits:
+    return replace(DEFAULT_LIMITS, num_bytes=options.max_audio_bytes, seconds=float(options.max_audio_seconds))
 
 
 def _max_running(config: EngineConfig) -> int:

@@ -15,13 +15,17 @@ from collections.abc import Callable, Sequence
 
 from cadence.config import env
 from cadence.config.serve_options import ServeOptions
-from cadence.entrypoints.server.http.listen import bind
+from cadence.entrypoints.server.http.sockets.listen import bind
 from cadence.entrypoints.server.resume.unfinished import HandedOver, decode, encode, read_file, write_file
 
 MAX_REPLACEMENTS = 3  # by one process; then it ends, and what supervises it decides
 logger = logging.getLogger("cadence.server")
 
-TakeUnfinished = Callable[[], list[HandedOver]]
+TakeUnfinished = Callable[[], list[HandedOver]]  # may raise ToldToEnd
+
+
+class ToldToEnd(Exception):  # noqa: N818
+    """The process was, by a signal that its event loop did not read."""
 
 
 class Replacement:
@@ -48,6 +52,8 @@ class Replacement:
             file = _hand_over(take_unfinished)
             environment = env.replaced_environment(self._bound.fileno(), self._count + 1, file)
             os.execve(self._command[0], self._command, environment)
+        except ToldToEnd:
+            logger.error("the server was told to end: it is not replaced")
         except OSError as error:
             logger.error("the server could not be replaced (%s): the process ends", error.strerror)
 
@@ -85,6 +91,8 @@ def _hand_over(take_unfinished: TakeUnfinished) -> int:
     try:
         handed = take_unfinished()
         return _inherited(handed) if handed else -1
+    except ToldToEnd:
+        raise
     except Exception:
         logger.exception("no answers are handed over")
         return -1

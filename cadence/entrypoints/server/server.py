@@ -33,14 +33,14 @@ from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.server.api_servers import serve_many
 from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.exit_deadline import NO_EXIT_DEADLINE, ExitDeadline
-from cadence.entrypoints.server.http import listen
-from cadence.entrypoints.server.http.connection import BoundedHttpProtocol, HttpLimits, ResumedRequest
-from cadence.entrypoints.server.http.connections import Connections
 from cadence.entrypoints.server.http.middleware import load_middleware
 from cadence.entrypoints.server.http.outbox import Outbox
-from cadence.entrypoints.server.http.tls import TlsConnection, tls_context
+from cadence.entrypoints.server.http.sockets import listen
+from cadence.entrypoints.server.http.sockets.connection import BoundedHttpProtocol, HttpLimits, ResumedRequest
+from cadence.entrypoints.server.http.sockets.connections import Connections
+from cadence.entrypoints.server.http.sockets.tls import TlsConnection, tls_context
 from cadence.entrypoints.server.loop_watchdog import LoopWatchdog
-from cadence.entrypoints.server.replacement import NO_REPLACEMENT, Replacement, TakeUnfinished
+from cadence.entrypoints.server.replacement import NO_REPLACEMENT, Replacement, TakeUnfinished, ToldToEnd
 from cadence.entrypoints.server.resume.answer import resumed_request
 from cadence.entrypoints.server.resume.hand_over import HandOver
 from cadence.entrypoints.server.resume.suspects import Suspects
@@ -217,12 +217,16 @@ class ServerLifecycle:
     def _on_stuck(self, signals: StopSignals) -> None:
         """In another thread. A process that was told to end is not replaced."""
         if not (self._signals or signals.is_pending()):
-            self._replace(self._take_unfinished)
+            self._replace(functools.partial(self._take_unfinished, signals))
         self._deadline.now(1)
 
-    def _take_unfinished(self) -> list[HandedOver]:
+    def _take_unfinished(self, signals: StopSignals) -> list[HandedOver]:
+        """The last but little before the process is another program, which would not know of a signal."""
         suspects = Suspects(threading.main_thread().ident or 0)
-        return HandOver(self._state.llm, suspects).take(self._server.server_state.connections)
+        handed = HandOver(self._state.llm, suspects).take(self._server.server_state.connections)
+        if signals.is_pending():
+            raise ToldToEnd
+        return handed
 
     async def end_engine(self) -> None:
         """The readers of what still runs get an error at once; the engine may take a while to leave. Signals are still

@@ -19,6 +19,7 @@ class SpokenText:
     """Text that follows what was said before, and stays."""
 
     text: str
+    segment: SpeechSegment  # whose text it is
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cadence.audio.activity import DEFAULT_ACTIVITY, ActivityOptions
+
 TRANSCRIBE, TRANSLATE = "transcribe", "translate"
 
 
@@ -19,6 +21,9 @@ class TranscriptWish:
     seed: int = 0
     sampling: Mapping[str, Any] = field(default_factory=dict)  # further fields of `SamplingParams`
     partial_text: bool = False  # also tells the text of a window while it is written
+    word_times: bool = False  # segments say when each of their words is said
+    drop_silence: bool = False  # long silences are not heard; times stay those of the recording
+    activity: ActivityOptions = DEFAULT_ACTIVITY  # what is silence, then
 
 
 @dataclass(frozen=True, slots=True)

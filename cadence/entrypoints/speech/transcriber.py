@@ -15,7 +15,9 @@ from cadence.audio.languages import language_code
 from cadence.audio.prompts import start_tokens
 from cadence.audio.segments import SpeechSegment
 from cadence.audio.transcription import Transcription
+from cadence.core.alignment import AlignmentSpec
 from cadence.core.encoder_input import EncoderInput
+from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.entrypoints.speech.events import (
@@ -49,6 +51,9 @@ class WhisperTranscriber:
         self._check_end = check_end
 
     def check(self, wish: TranscriptWish) -> None:
+        stages = self._llm.config.parallel.pipeline_parallel_size
+        if wish.word_times and stages > 1:
+            raise InvalidRequestError(f"{AlignmentSpec.lacking}; it is {stages}", "timestamp_granularities")
         start_tokens(self._model.vocabulary, wish.language or ANY_LANGUAGE, wish.task, timestamps=True)
         SamplingParams(temperature=wish.temperature, seed=wish.seed, **wish.sampling)  # raises, where out of range
 
@@ -61,7 +66,8 @@ class WhisperTranscriber:
         number = 0
         while (ask := work.next()) is not None:
             answer = SpeechAnswer((), (), {})
-            async with aclosing(self._answers(ask, wish, request, number)) as answers:
+            answering = self._aligned if ask.kind is AskKind.WORDS else self._answers
+            async with aclosing(answering(ask, wish, request, number)) as answers:
                 async for answer, is_whole in answers:
                     if wish.partial_text and not is_whole and ask.kind is AskKind.TEXT:
                         yield PartialText(self._text(answer))
@@ -87,6 +93,9 @@ class WhisperTranscriber:
             prompt=tuple(token for token in prompt if token < self._model.vocabulary.end_of_text),
             max_tokens=wish.max_tokens,
             seed=wish.seed,
+            word_times=wish.word_times,
+            drop_silence=wish.drop_silence,
+            activity=wish.activity,
         )
         return replace(plain, temperatures=(wish.temperature,)) if wish.temperature else plain
 
@@ -94,17 +103,11 @@ class WhisperTranscriber:
         self, ask: SpeechAsk, wish: TranscriptWish, request: SpeechRequest, number: int
     ) -> AsyncGenerator[tuple[SpeechAnswer, bool], None]:
         """What the engine has said so far, and whether that is all."""
-        features_np = ask.features_np
-        prompt: Any = {
-            "encoder_prompt": EncoderInput.of_features(features_np, self._llm.config.model.encoder.max_len),
-            "decoder_prompt": ask.prompt_token_ids,
-            **request.prompt_fields,
-        }
         sampling = replace(ask.sampling, output_kind=RequestOutputKind.DELTA)
         if ask.kind is AskKind.TEXT:
             sampling = replace(sampling, **wish.sampling)
         given: dict[str, Any] = {"priority": request.priority, "lora_request": request.lora_request}
-        outputs = self._llm.generate(prompt, sampling, f"{request.name}-{number}", **given)
+        outputs = self._llm.generate(self._prompt(ask, request), sampling, f"{request.name}-{number}", **given)
         said: CompletionOutput | None = None
         async with aclosing(cast(AsyncGenerator[RequestOutput, None], outputs)) as parts:
             async for output in parts:
@@ -112,6 +115,19 @@ class WhisperTranscriber:
                 if output.finished:
                     self._check_end(said)
                 yield SpeechAnswer.of(said), output.finished
+
+    async def _aligned(
+        self, ask: SpeechAsk, wish: TranscriptWish, request: SpeechRequest, number: int
+    ) -> AsyncGenerator[tuple[SpeechAnswer, bool], None]:
+        """The same, where no token is asked for."""
+        given: dict[str, Any] = {"priority": request.priority, "lora_request": request.lora_request}
+        name = f"{request.name}-{number}"
+        matrix_np = await self._llm.align(self._prompt(ask, request), ask.alignment, name, **given)
+        yield SpeechAnswer((), (), {}, matrix_np), True
+
+    def _prompt(self, ask: SpeechAsk, request: SpeechRequest) -> Any:
+        content = EncoderInput.of_features(ask.features_np, self._llm.config.model.encoder.max_len)
+        return {"encoder_prompt": content, "decoder_prompt": ask.prompt_token_ids, **request.prompt_fields}
 
     def _text(self, answer: SpeechAnswer) -> str:
         return self._model.decode([t for t in answer.token_ids if t < self._model.vocabulary.end_of_text])
@@ -122,7 +138,7 @@ def _told(segments: list[SpeechSegment], count: int) -> list[TranscriptEvent]:
     told: list[TranscriptEvent] = []
     for number in range(len(segments) - count, len(segments)):
         segment = segments[number]
-        told.append(SpokenText(segment.text if number else segment.text.lstrip()))
+        told.append(SpokenText(segment.text if number else segment.text.lstrip(), segment))
         told.append(SpokenSegment(number, segment))
     return told
 

@@ -51,8 +51,8 @@ def describe_engine(state: EngineState) -> dict[str, Any]:
 
 def seen_by(state: EngineState, owns: Callable[[str], bool]) -> EngineState:
     """The state as one of several tenants may see it: own requests as they are, those of all others as one."""
-    running = _told_apart(state.running, owns, "running")
-    waiting = _told_apart(state.waiting, owns, "waiting")
+    running = _others_summed(state.running, owns, "running")
+    waiting = _others_summed(state.waiting, owns, "waiting")
     place = {view.request_id: number for number, view in enumerate(running)}
     moved = {
         FIRST_OWNER + number: FIRST_OWNER + place.get(view.request_id, len(running) - 1)
@@ -62,7 +62,7 @@ def seen_by(state: EngineState, owns: Callable[[str], bool]) -> EngineState:
     return dataclasses.replace(state, running=running, waiting=waiting, block_owners=owners)
 
 
-def _told_apart(views: Sequence[RequestView], owns: Callable[[str], bool], mood: str) -> list[RequestView]:
+def _others_summed(views: Sequence[RequestView], owns: Callable[[str], bool], mood: str) -> list[RequestView]:
     own = [view for view in views if owns(view.request_id)]
     others = [view for view in views if not owns(view.request_id)]
     if not others:

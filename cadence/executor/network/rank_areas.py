@@ -45,11 +45,11 @@ def open_areas(ticket: Ticket, welcome: Welcome, listener: socket.socket) -> Ran
 def links_of(mesh: Mesh) -> list[Use]:
     """Of its place, as `create_links` orders them: by whom this rank has at the other end, if it has an end."""
     own, last, size = mesh.pp_rank, mesh.pipeline_parallel - 1, mesh.tensor_parallel
-    nobody = mesh.world_size
+    no_rank = mesh.world_size
     streams = [{stage: stage + 1, stage + 1: stage}.get(own) for stage in range(last)]
     told = [{stage: last, last: stage}.get(own) for stage in range(last)]
     return [
-        (kind, nobody if stage is None else stage * size + mesh.tp_rank)
+        (kind, no_rank if stage is None else stage * size + mesh.tp_rank)
         for kind, stages in ((STREAM, streams), (TOLD, told))
         for stage in stages
     ]

@@ -29,10 +29,10 @@ class NoShare:
         return advance
 
     def check(self) -> None:
-        """Nobody can be gone."""
+        """No other engine can be gone."""
 
     def meet(self) -> None:
-        """There is nobody to wait for."""
+        """There is no other engine to wait for."""
 
 
 NO_SHARE = NoShare()

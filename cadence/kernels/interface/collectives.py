@@ -42,7 +42,7 @@ class Collectives(Protocol):
 
 
 class OneRank:
-    """Nobody to share with."""
+    """One rank has everything."""
 
     rank, size = 0, 1
 
@@ -59,7 +59,7 @@ class OneRank:
         return x
 
     def check(self) -> None:
-        """Nobody can be gone."""
+        """No other rank can be gone."""
 
 
 ONE_RANK = OneRank()

@@ -90,7 +90,7 @@ class Ops(Protocol):
         ...
 
     def zeros_like(self, x: torch.Tensor) -> torch.Tensor:
-        """Zeros that nobody writes to."""
+        """Zeros that are never written to."""
         ...
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

@@ -10,7 +10,7 @@ _NOTHING = float("-inf")
 
 
 def apply_speech_rules(logits: torch.Tensor, own: SpeechLines, written: WrittenTokens) -> None:
-    logits.index_put_(own.pairs.unbind(1), logits.new_tensor(_NOTHING))
+    logits.index_put_(own.pairs.unbind(1), logits.new_full((), _NOTHING))
     lines, tokens = own.first_pairs.unbind(1)
     begins = written.lengths[lines] == written.prompt_lens[lines]
     logits.index_put_((lines, tokens), logits[lines, tokens].masked_fill(begins, _NOTHING))

@@ -54,8 +54,8 @@ def _exchange(
         tl.store(shown + at, tl.load(x + at, mask=at < n), mask=at < n)
     tl.debug_barrier()  # all threads have written before one tells
     for other in range(NUM_RANKS):
-        told = _flags(tl.load(areas + other)) + rank * NUM_BLOCKS + block
-        tl.atomic_xchg(told, count, sem="release", scope="sys")
+        flag = _flags(tl.load(areas + other)) + rank * NUM_BLOCKS + block
+        tl.atomic_xchg(flag, count, sem="release", scope="sys")
     for other in range(NUM_RANKS):
         flag = _flags(own) + other * NUM_BLOCKS + block
         seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")

@@ -10,6 +10,7 @@ import torch
 
 from cadence.core.kv_spec import LayerKV
 from cadence.kernels.interface.matrix import Pair
+from cadence.models.interface.cross_queries import CrossHeads
 from cadence.models.interface.model import CausalLM, ForwardContext
 
 
@@ -30,6 +31,10 @@ class EncoderDecoder(CausalLM, Protocol):
 
     def encoder_kv_layers(self) -> list[LayerKV]:
         """Keys of the encoder's own layers, which serve the pass that makes them."""
+        ...
+
+    def cross_heads(self) -> list[CrossHeads]:
+        """Of each layer of the decoder that this device has."""
         ...
 
     def encode(self, batch: EncoderBatch, ctx: ForwardContext) -> torch.Tensor:

@@ -12,6 +12,7 @@ from cadence.core.kv_spec import LayerKV
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, Sees
 from cadence.kernels.interface.ops import Ops, Rotation, Triple
 from cadence.models.interface.aux_hidden import NO_AUX, AuxHiddenStates
+from cadence.models.interface.cross_queries import NO_CROSS_QUERIES, CrossQueries
 from cadence.models.interface.encoder_lengths import NO_ENCODER, EncoderLengths
 from cadence.models.interface.lora_batch import NO_LORA, LoraBatch
 from cadence.models.interface.token_types import ONE_TEXT, TokenTypes
@@ -43,10 +44,11 @@ class ForwardContext:
     batch: AttentionBatch
     caches: Sequence[LayerCache]  # by layer index
     wanted: Wanted = EVERY_TOKEN
-    aux: AuxHiddenStates = NO_AUX  # what else the forward leaves behind
+    aux: AuxHiddenStates = NO_AUX  # what else the forward gives
     lora: LoraBatch = NO_LORA  # the adapters of its tokens
     token_types: TokenTypes = ONE_TEXT  # which of its prompt's texts a token belongs to
     encoder: EncoderLengths = NO_ENCODER  # how far cross attention sees
+    cross_queries: CrossQueries = NO_CROSS_QUERIES  # what is kept of how it looks
 
     def attend(
         self,
@@ -70,6 +72,7 @@ class ForwardContext:
         self, layer: int, shape: AttentionShape, q: torch.Tensor, tokens: Wanted = EVERY_TOKEN
     ) -> torch.Tensor:
         """q [n, Hq, D], of these tokens -> [n, Hq, D]: each attends to all that its row's encoder has given."""
+        self.cross_queries.put(layer, q)
         cache = self.caches[layer]
         batch = self.encoder.attending(tokens, self.batch)
         return self.ops.paged_attention(q, (cache.k, cache.v), batch, cache.group, shape)

@@ -8,6 +8,7 @@ from torch import nn
 from cadence.core.kv_spec import LayerKV
 from cadence.kernels.interface.matrix import Pair
 from cadence.models.interface.build import BuildContext
+from cadence.models.interface.cross_queries import CrossHeads
 from cadence.models.interface.model import ForwardContext
 from cadence.models.interface.wanted import EVERY_TOKEN
 from cadence.models.layers.attention import AttentionSpec
@@ -27,13 +28,17 @@ class CrossAttention(nn.Module):
         self.q = Linear.shared(build, Held({"": queries}, every), bias=spec.qkv_bias)
         self.kv = Linear.shared(build, Held({"k": keys, "v": keys}, every), bias=spec.qkv_bias)
         self.out = Linear.shared(build, Held({"": every}, queries), bias=spec.out_bias)
-        self.shape = share.shape
+        self.shape, self.heads = share.shape, share.queries[1]
         self.layer = layer
         self.narrowed = False  # what comes in is of the wanted tokens alone: set by the model whose last block it is
 
     @property
     def kv_layer(self) -> LayerKV:
         return LayerKV(self.shape.num_kv_heads, self.shape.head_dim, cross=True)
+
+    @property
+    def cross_heads(self) -> CrossHeads:
+        return CrossHeads(self.layer, self.shape, self.heads)
 
     def keys_values(self, states: torch.Tensor, ctx: ForwardContext) -> Pair:
         """states [T, hidden] of the encoder -> its keys and values [T, Hk, D]."""

@@ -3,8 +3,10 @@ refused by torch itself."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
 
@@ -21,7 +23,10 @@ class TorchWeights(PlainSource):
 
     def __init__(self, path: Path) -> None:
         try:
-            held = torch.load(path, map_location="cpu", weights_only=True)
+            with warnings.catch_warnings(action="ignore"):  # of what is refused in the end
+                held = torch.load(path, map_location="cpu", weights_only=True)
+        except UnpicklingError:  # torch advises to run what is in the file
+            raise WeightsError(f"{path}: no file of tensors, or a corrupt one: it holds more than tensors") from None
         except Exception as error:  # whatever the bytes of a file make torch's reader trip over
             reason = cut(next(iter(str(error).splitlines()), "") or type(error).__name__)
             raise WeightsError(f"{path}: no file of tensors, or a corrupt one: {reason}") from None

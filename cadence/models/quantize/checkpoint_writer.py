@@ -23,7 +23,7 @@ _INDEX = "model.safetensors.index.json"
 
 
 class CheckpointWriter:
-    """A context manager: what is not finished leaves nothing behind."""
+    """A context manager: what is not finished is removed."""
 
     def __init__(self, output: Path, part_bytes: int = PART_BYTES) -> None:
         check_output(output)

@@ -22,8 +22,7 @@ from cadence.models.loader.assign import Copy, assign, copies_of
 from cadence.models.loader.plausible import build_model
 from cadence.models.loader.selected_weights import SelectedWeights
 from cadence.models.loader.source import WeightsSource
-from cadence.models.quantize.observed import ObservedWeight
-from cadence.models.quantize.observed_experts import ObservedExperts
+from cadence.models.quantize.observed import ObservedExperts, ObservedWeight
 from cadence.models.stage import as_stage
 
 Hessians = dict[int, torch.Tensor]  # [cols, cols] float32, by the id of the module whose inputs they are of

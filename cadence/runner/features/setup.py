@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cadence.config.speculative import NO_SPECULATION
 from cadence.core.adapter import ADAPTERS
+from cadence.core.alignment import ALIGNMENT
 from cadence.core.encoder_input import ENCODER
 from cadence.core.kv_spec import KVLayout, LayerKV
 from cadence.device.base import Device
@@ -21,6 +22,7 @@ from cadence.runner.after_sample import AfterSample, NothingAfter
 from cadence.runner.drivers.choose import driver_of
 from cadence.runner.feature import DeviceFeature
 from cadence.runner.features.adapters.rows import AdapterRows, DeviceAdapters
+from cadence.runner.features.alignment.rows import AlignedRows, DeviceAlignment
 from cadence.runner.features.drafts.looked_up import LookedUpDrafts
 from cadence.runner.features.drafts.model_drafts import ModelDrafts, ModelDraftsParts
 from cadence.runner.features.drafts.rows import DeviceDrafts, DraftedRows, DraftRows
@@ -197,7 +199,7 @@ def _of_every_model(base: _Base, model: CausalLM, limits: RunnerLimits) -> list[
 
 def _of_models(base: _Base, models: LoadedModels, limits: RunnerLimits, layout: KVLayout) -> list[DeviceFeature]:
     """What some models have and others do not."""
-    encoder = _encoder(base, models.target, limits, layout)
+    encoder = _encoder(base, models, limits, layout)
     return [*_adapters(base, models, limits.num_rows), *encoder]
 
 
@@ -208,11 +210,15 @@ def _adapters(base: _Base, models: LoadedModels, num_rows: int) -> list[DeviceFe
     return [DeviceAdapters(base.device, models.adapters, base.graphs, rows)]
 
 
-def _encoder(base: _Base, model: CausalLM, limits: RunnerLimits, layout: KVLayout) -> list[DeviceFeature]:
+def _encoder(base: _Base, models: LoadedModels, limits: RunnerLimits, layout: KVLayout) -> list[DeviceFeature]:
+    model = models.target
     if not isinstance(model, EncoderDecoderLM):
         return []
     rows = EncoderRows(base.device, limits.num_rows, base.ops, base.shapes)
-    return [DeviceEncoder(base.device, base.ops, model, rows, layout, limits.max_encoder_len)]
+    encoder = DeviceEncoder(base.device, base.ops, model, rows, layout, limits.max_encoder_len)
+    if models.links.count > 1:  # each stage has the queries of its own layers
+        return [encoder]
+    return [encoder, DeviceAlignment(AlignedRows(limits.num_rows, model.cross_heads(), models.ranks))]
 
 
 def _drafts(
@@ -276,6 +282,7 @@ def _shapes(known: Container[StepShape], limits: RunnerLimits, models: LoadedMod
             inputs=HookedInputs(
                 some=(ADAPTERS,) if models.adapters is not None else (),
                 always=(ENCODER,) if isinstance(models.target, EncoderDecoderLM) else (),
+                never=(ALIGNMENT,),
             ),
         )
     return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, limits.graphs == "exact", limits.width)

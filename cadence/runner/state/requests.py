@@ -93,7 +93,8 @@ class RequestRows:
 
     def add(self, row: int, request: NewRow) -> None:
         self._tokens.write(row, 0, request.token_ids_np)
-        self._stops.write(row, 0, _stops_np(request.stop_token_ids))
+        if request.samples:  # no other row is asked whether a token ends it
+            self._stops.write(row, 0, _stops_np(request.stop_token_ids))
         self._scalars.set(
             row,
             num_computed=request.num_computed,

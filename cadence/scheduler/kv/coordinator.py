@@ -25,7 +25,10 @@ class KVCoordinator:
 
     def peak_blocks(self, num_tokens: int, source_len: int) -> int:
         """Most blocks a request of `num_tokens` holds at any one time, over all groups."""
-        return sum(kind.peak_blocks(num_tokens, source_len) for kind in self.kinds)
+        count = 0
+        for kind in self.kinds:
+            count += kind.peak_blocks(num_tokens, source_len)
+        return count
 
     def longest_hit(self, index: PrefixIndex, hashes: Sequence[bytes], limit: int) -> int:
         """Leading blocks of tokens, at most `limit`, that every group can go on from.

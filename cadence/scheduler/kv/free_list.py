@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cadence.scheduler.kv.kinds.block import Block, PoolBlocks
 
@@ -28,9 +28,15 @@ class FreeList:
         """Reused last."""
         self._insert(self._prev[self._ends], block.id, self._ends)
 
-    def prepend(self, block: Block) -> None:
-        """Reused first."""
-        self._insert(self._ends, block.id, self._next[self._ends])
+    def prepend(self, blocks: Sequence[Block]) -> None:
+        """Reused first, the last of these before the others."""
+        after = self._next[self._ends]
+        for block in blocks:
+            index = block.id
+            self._next[index], self._prev[after] = after, index
+            after = index
+        self._next[self._ends], self._prev[after] = after, self._ends
+        self.size += len(blocks)
 
     def _insert(self, before: int, index: int, after: int) -> None:
         self._next[before] = self._prev[after] = index
@@ -42,13 +48,15 @@ class FreeList:
         self._next[before], self._prev[after] = after, before
         self.size -= 1
 
-    def pop(self) -> Block:
-        """The least recently used block. The caller has checked that there is one."""
-        index = self._next[self._ends]
-        after = self._next[index]
-        self._next[self._ends], self._prev[after] = after, self._ends
-        self.size -= 1
-        return self._blocks[index]
+    def pop(self, count: int) -> list[Block]:
+        """The least recently used blocks. The caller has checked that there are so many."""
+        taken, index = [], self._next[self._ends]
+        for _ in range(count):
+            taken.append(self._blocks[index])
+            index = self._next[index]
+        self._next[self._ends], self._prev[index] = index, self._ends
+        self.size -= count
+        return taken
 
     def __iter__(self) -> Iterator[Block]:
         index = self._next[self._ends]

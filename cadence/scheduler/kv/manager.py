@@ -61,7 +61,8 @@ class KVManager:
         """keys: digest of what changes the keys of its tokens. source_len: positions of what it brings for cross
         attention, whose content is part of that digest."""
         blocks = RequestBlocks(self.num_groups, root_digest(salt, keys), source_len)
-        blocks.source_hashes = source_digests(blocks.root, -(-source_len // self.block_size))
+        if source_len:
+            blocks.source_hashes = source_digests(blocks.root, -(-source_len // self.block_size))
         return blocks
 
     def find_prefix(self, blocks: RequestBlocks, tokens: list[int], read: bool) -> PrefixHit:
@@ -150,7 +151,10 @@ class KVManager:
 
     def next_release(self, blocks: RequestBlocks) -> int:
         """Confirmed tokens at which the next block is needed no more."""
-        return min(kind.next_release(first) for kind, first in zip(self._kinds, blocks.firsts, strict=True))
+        tokens = NEVER
+        for kind, first in zip(self._kinds, blocks.firsts, strict=True):
+            tokens = min(tokens, kind.next_release(first))
+        return tokens
 
     def release_outside(self, blocks: RequestBlocks, confirmed: int) -> None:
         """Gives back what no query from position `confirmed` on reads."""
@@ -166,7 +170,11 @@ class KVManager:
 
     def held_alone(self, blocks: RequestBlocks) -> int:
         """Blocks that become free when this request lets go of them."""
-        return sum(block.ref == 1 for table in blocks.tables for block in table)
+        count = 0
+        for table in blocks.tables:
+            for block in table:
+                count += block.ref == 1
+        return count
 
     def release(self, blocks: RequestBlocks) -> None:
         """Gives all blocks back, the ends of prefixes to be reused before their beginnings."""

@@ -34,13 +34,11 @@ class BlockPool:
 
     def allocate(self, count: int) -> list[Block]:
         """Blocks with one reference each. The caller has checked `num_free`."""
-        taken = []
-        for _ in range(count):
-            block = self.free.pop()
+        taken = self.free.pop(count)
+        for block in taken:
             if block.digest:
                 self.index.drop(block)
             block.ref = 1
-            taken.append(block)
         return taken
 
     def acquire(self, block: Block) -> None:
@@ -51,7 +49,7 @@ class BlockPool:
 
     def release(self, blocks: Iterable[Block]) -> None:
         """One table less names each of these. Those without cached contents are reused first."""
-        null, free = self.null, self.free
+        null, unused = self.null, []
         for block in blocks:
             if block is null:
                 continue
@@ -61,6 +59,7 @@ class BlockPool:
             if block.digest and not self._keeps_unused:
                 self.index.drop(block)
             if block.digest:
-                free.append(block)
+                self.free.append(block)
             else:
-                free.prepend(block)
+                unused.append(block)
+        self.free.prepend(unused)

@@ -136,22 +136,22 @@ async def _bodies(flags: argparse.Namespace, remote: Remote, model: str) -> list
     count = flags.num_prompts + flags.num_warmups
     dice = random.Random(flags.seed)
     if flags.dataset_name in work.DRAWN:
-        asks = await _drawn(flags, remote, model, chat, count, dice)
+        requests = await _drawn(flags, remote, model, chat, count, dice)
     else:
-        asks = await _read(flags, remote, model, chat, count, dice)
-    models = list(work.models(model, flags.lora_modules, flags.lora_assignment, len(asks), dice))
+        requests = await _read(flags, remote, model, chat, count, dice)
+    models = list(work.models(model, flags.lora_modules, flags.lora_assignment, len(requests), dice))
     extra = work.extra_fields(flags, chat)
-    bodies = [work.request_body(ask, name, chat, extra) for ask, name in zip(asks, models, strict=True)]
+    bodies = [work.request_body(request, name, chat, extra) for request, name in zip(requests, models, strict=True)]
     return work.with_ids(bodies, flags.request_id_prefix)
 
 
 async def _drawn(
     flags: argparse.Namespace, remote: Remote, model: str, chat: bool, count: int, dice: random.Random
-) -> list[work.Ask]:
+) -> list[work.BenchRequest]:
     if flags.dataset_name == "random":
         output_len = flags.output_len or work.RANDOM_OUTPUT_LEN
         shape = work.RandomShape(flags.random_input_len, output_len, flags.random_range_ratio, flags.random_prefix_len)
-        return list(itertools.islice(await work.random_asks(remote, model, shape, chat, dice), count))
+        return list(itertools.islice(await work.random_requests(remote, model, shape, chat, dice), count))
     repetition = work.PrefixRepetition(
         flags.prefix_repetition_prefix_len,
         flags.prefix_repetition_suffix_len,
@@ -159,18 +159,18 @@ async def _drawn(
         flags.prefix_repetition_output_len,
     )
     units = work.PromptUnits.of(await work.tokenize(remote, model, work.ALL_WORDS), chat)
-    return repetition.asks(units, count, not flags.disable_shuffle, dice)
+    return repetition.requests(units, count, not flags.disable_shuffle, dice)
 
 
 async def _read(
     flags: argparse.Namespace, remote: Remote, model: str, chat: bool, count: int, dice: random.Random
-) -> list[work.Ask]:
+) -> list[work.BenchRequest]:
     path = Path(flags.dataset_path)
     if flags.dataset_name == "custom":
-        found = work.custom_asks(path, flags.output_len, chat)
+        found = work.custom_requests(path, flags.output_len, chat)
     else:
         shuffled = None if flags.disable_shuffle else dice
-        found = await work.sharegpt_asks(remote, model, path, flags.output_len, chat, count, shuffled)
+        found = await work.sharegpt_requests(remote, model, path, flags.output_len, chat, count, shuffled)
     if len(found) < flags.num_prompts and flags.no_oversample:
         flags.num_prompts = len(found)
     elif len(found) < flags.num_prompts:

@@ -1,4 +1,4 @@
-"""What `cadence bench serve` asks: prompts drawn or read, written down as request bodies before the clock starts."""
+"""What `cadence bench serve` sends: prompts drawn or read, written down as request bodies before the clock starts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SAMPLING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class BenchRequest:
     """One prompt. `output_len` is the most tokens to generate."""
 
     prompt: str | list[int] | list[dict[str, Any]]  # text, token ids, or chat messages
@@ -59,16 +59,18 @@ class RandomShape:
         return max(1, dice.randint(low, high))
 
 
-async def random_asks(remote: Remote, model: str, shape: RandomShape, chat: bool, dice: random.Random) -> Iterator[Ask]:
+async def random_requests(
+    remote: Remote, model: str, shape: RandomShape, chat: bool, dice: random.Random
+) -> Iterator[BenchRequest]:
     """Endless. Exact lengths where the server tokenises for us and takes token ids; words, about as long, elsewhere."""
-    return drawn_asks(PromptUnits.of(await tokenize(remote, model, ALL_WORDS), chat), shape, dice)
+    return drawn_requests(PromptUnits.of(await tokenize(remote, model, ALL_WORDS), chat), shape, dice)
 
 
-def drawn_asks(units: PromptUnits, shape: RandomShape, dice: random.Random) -> Iterator[Ask]:
+def drawn_requests(units: PromptUnits, shape: RandomShape, dice: random.Random) -> Iterator[BenchRequest]:
     prefix = units.draw(shape.prefix_len, dice)
     while True:
         drawn = units.draw(max(1, shape.draw(shape.input_len, dice)), dice)
-        yield Ask(units.prompt([*prefix, *drawn]), shape.draw(shape.output_len, dice))
+        yield BenchRequest(units.prompt([*prefix, *drawn]), shape.draw(shape.output_len, dice))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +114,17 @@ class PrefixRepetition:
                 field = f"prefix_repetition_{name}"
                 raise ConfigError(f"{field}={getattr(self, name)} is not at least 1", field)
 
-    def asks(self, units: PromptUnits, count: int, shuffled: bool, dice: random.Random) -> list[Ask]:
+    def requests(self, units: PromptUnits, count: int, shuffled: bool, dice: random.Random) -> list[BenchRequest]:
         """As even a number for each prefix as can be, in a random order unless told otherwise."""
         prefixes = [units.draw(self.prefix_len, dice) for _ in range(self.num_prefixes)]
         begun = sorted(range(count), key=lambda number: number % self.num_prefixes)
-        asks = []
+        requests = []
         for number in begun:
             drawn = [*prefixes[number % self.num_prefixes], *units.draw(self.suffix_len, dice)]
-            asks.append(Ask(units.prompt(drawn), self.output_len))
+            requests.append(BenchRequest(units.prompt(drawn), self.output_len))
         if shuffled:
-            dice.shuffle(asks)
-        return asks
+            dice.shuffle(requests)
+        return requests
 
 
 def models(model: str, adapters: Sequence[str], assignment: str, count: int, dice: random.Random) -> Iterator[str]:
@@ -160,9 +162,9 @@ async def tokenize(remote: Remote, model: str, text: str) -> list[int]:
     return tokens if isinstance(tokens, list) and all(isinstance(token, int) for token in tokens) else []
 
 
-def custom_asks(path: Path, output_len: int, chat: bool) -> list[Ask]:
+def custom_requests(path: Path, output_len: int, chat: bool) -> list[BenchRequest]:
     """JSONL: {"prompt": …} or {"messages": […]}, and "output_tokens" or "max_tokens" where a line has its own."""
-    asks: list[Ask] = []
+    requests: list[BenchRequest] = []
     for number, line in enumerate(_read(path).splitlines(), start=1):
         if not line.strip():
             continue
@@ -173,22 +175,22 @@ def custom_asks(path: Path, output_len: int, chat: bool) -> list[Ask]:
         if chat and isinstance(prompt, str):
             prompt = _as_messages(prompt)
         own = entry.get("output_tokens") or entry.get("max_tokens")
-        asks.append(Ask(prompt, output_len or (int(own) if own else CUSTOM_OUTPUT_LEN)))
-    return asks
+        requests.append(BenchRequest(prompt, output_len or (int(own) if own else CUSTOM_OUTPUT_LEN)))
+    return requests
 
 
-async def sharegpt_asks(
+async def sharegpt_requests(
     remote: Remote, model: str, path: Path, output_len: int, chat: bool, count: int, dice: random.Random | None
-) -> list[Ask]:
+) -> list[BenchRequest]:
     """First questions of conversations; as many tokens as their answers have, unless told otherwise."""
     pairs = first_exchanges(path)
     if dice is not None:
         dice.shuffle(pairs)
-    asks: list[Ask] = []
+    requests: list[BenchRequest] = []
     for question, answer in pairs[:count]:
         length = output_len or len(await tokenize(remote, model, answer)) or len(answer) // CHARACTERS_PER_TOKEN
-        asks.append(Ask(_as_messages(question) if chat else question, max(1, length)))
-    return asks
+        requests.append(BenchRequest(_as_messages(question) if chat else question, max(1, length)))
+    return requests
 
 
 def first_exchanges(path: Path) -> list[tuple[str, str]]:
@@ -204,10 +206,10 @@ def _first_exchange(entry: Any) -> tuple[str, str] | None:
     return texts[0], texts[1]
 
 
-def repeated(asks: list[T], count: int, path: Path) -> list[T]:
-    if not asks:
+def repeated(requests: list[T], count: int, path: Path) -> list[T]:
+    if not requests:
         raise ConfigError(f"{path} holds no prompts", "dataset_path")
-    return list(itertools.islice(itertools.cycle(asks), count))
+    return list(itertools.islice(itertools.cycle(requests), count))
 
 
 def with_ids(bodies: Sequence[bytes], prefix: str) -> list[bytes]:
@@ -220,12 +222,12 @@ def with_ids(bodies: Sequence[bytes], prefix: str) -> list[bytes]:
     ]
 
 
-def request_body(ask: Ask, model: str, chat: bool, extra: Mapping[str, Any]) -> bytes:
+def request_body(request: BenchRequest, model: str, chat: bool, extra: Mapping[str, Any]) -> bytes:
     """`extra` wins over what is set here."""
     fields: dict[str, Any] = {
         "model": model,
-        "messages" if chat else "prompt": ask.prompt,
-        "max_completion_tokens" if chat else "max_tokens": ask.output_len,
+        "messages" if chat else "prompt": request.prompt,
+        "max_completion_tokens" if chat else "max_tokens": request.output_len,
         "stream": True,
         "stream_options": {"include_usage": True},
         **extra,

@@ -220,8 +220,8 @@ def find_mistake(entry: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
 
 
 def _error(status: int, message: str, param: str, reason: str) -> dict[str, Any]:
-    told = {"message": message, "type": "invalid_request_error", "param": param, "code": status}
-    return {**told, "reason": reason}
+    fields = {"message": message, "type": "invalid_request_error", "param": param, "code": status}
+    return {**fields, "reason": reason}
 
 
 def _retry_after(reply: AppReply) -> float:

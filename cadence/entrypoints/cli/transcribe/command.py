@@ -32,8 +32,12 @@ def build_parser() -> Parser:
     group.add_argument("--translate", action="store_true", help="write it in English, whatever is spoken")
     group.add_argument("--prompt", default="", metavar="TEXT", help="text that comes before, or names that are spoken")
     group.add_argument("--temperature", type=float, default=0.0, metavar="N", help="[0, and more where that fails]")
+    silence = "leave out silences of two seconds and more, where text would be made up"
+    group.add_argument("--drop-silence", action="store_true", help=silence)
     group = parser.add_argument_group("output")
     group.add_argument("--output", default="", metavar="FILE", help="write there; for several files: a folder")
+    words = "say when each word is said: in json, and a word at a time in srt and vtt"
+    group.add_argument("--word-timestamps", action="store_true", help=words)
     group.add_argument("--format", choices=FORMATS, help="[by the name of --output, else text]")
     add_engine_flags(parser)
     return parser
@@ -52,6 +56,8 @@ def run(argv: Sequence[str]) -> int:
     for file in flags.files:
         if not Path(file).is_file():
             raise ConfigError(f"{file}: no such file", "files")
+    if flags.word_timestamps and kind == "text":
+        raise ConfigError("--word-timestamps needs --format json, srt or vtt: text has no times", "word_timestamps")
     paths = output_paths(flags.output, flags.files, kind)
     jobs = [Job(Path(file), path, kind) for file, path in zip(flags.files, paths, strict=True)]
     wish = TranscriptWish(
@@ -59,6 +65,8 @@ def run(argv: Sequence[str]) -> int:
         language=flags.language,
         prompt=flags.prompt,
         temperature=flags.temperature,
+        word_times=flags.word_timestamps,
+        drop_silence=flags.drop_silence,
     )
     options = checked_options(flags)
     return asyncio.run(_run(options, jobs, wish))

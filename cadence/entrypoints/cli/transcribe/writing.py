@@ -63,10 +63,16 @@ def _fields(transcript: Transcript) -> dict[str, Any]:
     segments = [
         {"start": round(one.start, 3), "end": round(one.end, 3), "text": one.text} for one in transcript.segments
     ]
+    words = [
+        {"word": word.word.strip(), "start": round(word.start, 3), "end": round(word.end, 3)}
+        for one in transcript.segments
+        for word in one.words
+    ]
     return {
         "text": transcript.text,
         "task": transcript.task,
         "language": transcript.language,
         "duration": round(transcript.duration, 3),
         "segments": segments,
+        **({"words": words} if words else {}),
     }

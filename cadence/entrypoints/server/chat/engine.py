@@ -37,8 +37,8 @@ from cadence.entrypoints.server.chat.request_errors import as_sent, check_room
 from cadence.entrypoints.server.chat.thinking_budget import budget_before_calls, thinking_ids
 from cadence.entrypoints.server.http.stream import StartedStream, started_stream
 from cadence.text.chat_template import ChatRequest
-from cadence.text.text_jobs import Kept
-from cadence.text.text_service import Encoding, TextTokens
+from cadence.text.service.text_jobs import Kept
+from cadence.text.service.text_service import Encoding, TextTokens
 
 if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM

@@ -11,8 +11,8 @@ from cadence.entrypoints.server.chat.reasoning import FORMATS as REASONING_FORMA
 from cadence.entrypoints.server.chat.reasoning import think_format
 from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
-from cadence.entrypoints.server.chat.tools.registry import FORMATS as TOOL_FORMATS
-from cadence.entrypoints.server.chat.tools.registry import tool_format
+from cadence.entrypoints.server.chat.tools.formats.registry import FORMATS as TOOL_FORMATS
+from cadence.entrypoints.server.chat.tools.formats.registry import tool_format
 
 AUTO = "auto"
 

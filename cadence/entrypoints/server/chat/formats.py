@@ -19,8 +19,8 @@ from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
 from cadence.entrypoints.server.chat.tools.base import Tools, WholeCalls
 from cadence.entrypoints.server.chat.tools.forced import can_force
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
-from cadence.entrypoints.server.chat.tools.formats_json import JSON_CALLS
-from cadence.entrypoints.server.chat.tools.registry import tool_parser
+from cadence.entrypoints.server.chat.tools.formats.in_json import JSON_CALLS
+from cadence.entrypoints.server.chat.tools.formats.registry import tool_parser
 from cadence.entrypoints.server.chat.tools.schema import Schemas
 
 FALLBACK = "hermes"

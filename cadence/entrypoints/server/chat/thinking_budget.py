@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
-from cadence.text.text_service import Encoding, TextService
+from cadence.text.service.text_service import Encoding, TextService
 
 ROOM_FOR_CALLS = 256  # tokens that reasoning leaves for calls that are demanded; half of all where there are fewer
 

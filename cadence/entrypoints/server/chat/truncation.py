@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cadence.core.errors import InvalidRequestError
-from cadence.text.text_jobs import ALL, Kept
+from cadence.text.service.text_jobs import ALL, Kept
 
 
 @dataclass(frozen=True, slots=True)

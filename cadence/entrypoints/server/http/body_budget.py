@@ -1,13 +1,19 @@
-"""Memory for the bodies of all connections together."""
+"""Memory for the bodies of all connections together, and how one of them is read."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 
-from cadence.entrypoints.server.http.errors import unavailable
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
+
+from cadence.entrypoints.server.http.errors import ApiError, unavailable
 
 UNBUDGETED_BYTES = 2**16  # of every body are read outside the budget: small requests never wait for large ones
 CHUNK_BYTES = 2**18  # what one message of a connection holds at most, or little more
+_DRAIN_FACTOR = 4  # of a body that is too large, this much more is read and dropped before the client is cut off
 
 
 class BodyBudget:
@@ -96,3 +102,29 @@ class BodyShare:
     def add(self, size: int) -> None:
         self._size += size
         self._budget.held += size
+
+
+async def chunks_of(
+    headers: Headers, receive: Receive, share: BodyShare, limit: int, too_large: ApiError
+) -> AsyncGenerator[bytes, None]:
+    """A body of at most `limit` bytes as it comes. One that is larger is read to its end, or long enough that its
+    client hears the answer, which is `too_large`."""
+    declared = headers.get("content-length", "")
+    is_too_large = declared.isdecimal() and int(declared[:20]) > limit
+    if is_too_large and headers.get("expect", "").lower() == "100-continue":
+        raise too_large
+    size, more = 0, True
+    while more and size <= limit * (1 + _DRAIN_FACTOR):
+        await share.reserve()
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        more = message.get("more_body", False)
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        is_too_large = is_too_large or size > limit
+        share.put(0 if is_too_large else len(chunk))
+        if not is_too_large:
+            yield chunk
+    if is_too_large:
+        raise too_large

@@ -12,17 +12,15 @@ import re
 from collections.abc import Awaitable, Callable
 
 from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cadence.config.serve_options import ServeOptions
 from cadence.entrypoints.server.http.bodies import BODY, Body
-from cadence.entrypoints.server.http.body_budget import BodyBudget, BodyShare
+from cadence.entrypoints.server.http.body_budget import BodyBudget, BodyShare, chunks_of
 from cadence.entrypoints.server.http.errors import ApiError, reply_for, route_path
 from cadence.entrypoints.server.http.uploads import UPLOAD, UPLOAD_PATHS, UPLOADS_AT_ONCE, read_upload
 
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
-_DRAIN_FACTOR = 4  # of a body that is too large, this much more is read and dropped before the client is cut off
 
 
 class BodyLimits:
@@ -66,34 +64,14 @@ class BodyLimits:
         await _run_watched(lambda inner, out: self._app(scope, inner, out), body, receive, send)
 
     async def _read(self, headers: Headers, receive: Receive, share: BodyShare) -> bytes:
-        declared = headers.get("content-length", "")
-        too_large = declared.isdecimal() and int(declared[:20]) > self._max_bytes
-        if too_large and headers.get("expect", "").lower() == "100-continue":
-            raise self._too_large()
-        chunks: list[bytes] = []
-        size, more = 0, True
-        while more and size <= self._max_bytes * (1 + _DRAIN_FACTOR):
-            await share.reserve()
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            more = message.get("more_body", False)
-            chunk = message.get("body", b"")
-            size += len(chunk)
-            if too_large or size > self._max_bytes:  # read to be dropped
-                chunks, chunk = [], b""
-            share.put(len(chunk))
-            chunks.append(chunk)
-        if size > self._max_bytes:
-            raise self._too_large()
-        share.complete()
-        if size:
-            _check_type(headers)
-        return b"".join(chunks)
-
-    def _too_large(self) -> ApiError:
         message = f"The request body is larger than the limit of {self._max_bytes} bytes."
-        return ApiError(413, message, headers={"Connection": "close"})
+        too_large = ApiError(413, message, headers={"Connection": "close"})
+        chunks = [chunk async for chunk in chunks_of(headers, receive, share, self._max_bytes, too_large)]
+        share.complete()
+        body = b"".join(chunks)
+        if body:
+            _check_type(headers)
+        return body
 
 
 def _check_type(headers: Headers) -> None:

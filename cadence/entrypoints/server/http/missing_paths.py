@@ -14,7 +14,7 @@ _ASSISTANTS = "this server keeps no assistants or threads; /v1/responses keeps c
 MISSING_PATHS = {
     "/embeddings": _EMBED,
     **dict.fromkeys(("/reward", "/v1/moderations"), _CLASSIFY),
-    **dict.fromkeys(("/v1/audio", "/v1/realtime"), _AUDIO),
+    **dict.fromkeys(("/v1/audio/speech", "/v1/realtime"), _AUDIO),
     **dict.fromkeys(("/v1/images", "/v1/videos"), _IMAGES),
     **dict.fromkeys(("/v1/files", "/v1/uploads", "/v1/batches", "/v1/fine_tuning"), _STORED),
     **dict.fromkeys(("/v1/assistants", "/v1/threads", "/v1/vector_stores"), _ASSISTANTS),

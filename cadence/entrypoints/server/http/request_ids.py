@@ -35,7 +35,7 @@ def created(scope: Scope) -> int:
 
 
 def token(scope: Scope) -> str:
-    """32 hexadecimal digits that nobody can guess."""
+    """32 hexadecimal digits that cannot be guessed."""
     return cast(str, scope.setdefault(TOKEN, secrets.token_hex(16)))
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from cadence.entrypoints.server.http.body_budget import BodyShare
+from cadence.entrypoints.server.http.body_budget import BodyShare, chunks_of
 from cadence.entrypoints.server.http.errors import ApiError
 
 UPLOAD = "cadence.upload"  # in the ASGI scope: the `Upload` of this HTTP request
@@ -21,8 +19,8 @@ FILE = "file"  # the field that holds it
 
 _MAX_FIELDS = 128
 _MAX_FIELD_BYTES = 64 * 2**10
+_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin-1"})  # others may take quadratic time
 _FORM_BYTES = 2**20  # of a body around its file
-_DRAIN_FACTOR = 4  # of a body that is too large, this much more is read and dropped before the client is cut off
 
 
 @dataclass(slots=True)
@@ -47,7 +45,9 @@ class Upload:
 async def read_upload(headers: Headers, receive: Receive, share: BodyShare, max_bytes: int) -> Upload:
     """`max_bytes`: of the file."""
     _check_form(headers)
-    stream = _bounded(headers, receive, share, max_bytes)
+    message = f"The file is larger than the limit of {max_bytes} bytes."
+    too_large = ApiError(413, message, param=FILE, headers={"Connection": "close"})
+    stream = chunks_of(headers, receive, share, max_bytes + _FORM_BYTES, too_large)
     parser = MultiPartParser(headers, stream, max_files=1, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES)
     try:
         form = await parser.parse()
@@ -66,35 +66,10 @@ async def read_upload(headers: Headers, receive: Receive, share: BodyShare, max_
     return upload
 
 
-async def _bounded(headers: Headers, receive: Receive, share: BodyShare, max_bytes: int) -> AsyncGenerator[bytes, None]:
-    """A body as it comes; one that is too large is read to its end, or long enough that its client hears the answer."""
-    declared = headers.get("content-length", "")
-    too_large = declared.isdecimal() and int(declared[:20]) > max_bytes + _FORM_BYTES
-    if too_large and headers.get("expect", "").lower() == "100-continue":
-        raise _too_large(max_bytes)
-    size, more = 0, True
-    while more and size <= max_bytes * (1 + _DRAIN_FACTOR):
-        await share.reserve()
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        more = message.get("more_body", False)
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        too_large = too_large or size > max_bytes + _FORM_BYTES
-        share.put(0 if too_large else len(chunk))
-        if not too_large:
-            yield chunk
-    if too_large:
-        raise _too_large(max_bytes)
-
-
-def _too_large(max_bytes: int) -> ApiError:
-    message = f"The file is larger than the limit of {max_bytes} bytes."
-    return ApiError(413, message, param=FILE, headers={"Connection": "close"})
-
-
 def _check_form(headers: Headers) -> None:
-    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if not re.fullmatch("multipart/form-data", media_type):
+    kind, options = parse_options_header(headers.get("content-type", ""))
+    media_type, charset = kind.decode("latin-1"), options.get(b"charset", b"utf-8").decode("latin-1").lower()
+    if media_type != "multipart/form-data":
         raise ApiError(415, f"Content-Type must be multipart/form-data, not {media_type or 'missing'}.")
+    if charset not in _CHARSETS:
+        raise ApiError(415, f"The charset of a form must be utf-8, not {charset[:40] or 'empty'}.")

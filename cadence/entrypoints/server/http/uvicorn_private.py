@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 HOLDS_FOR = "0.54"
 MAX_PIECES = 8  # of one connection, which writes one in most turns of the loop
+MAX_PIECE_BYTES = 2**17  # of one that is kept: twice what a stream writes at once
 _OF_CYCLE = ("disconnected", "chunked_encoding", "response_complete", "flow", "transport")
 
 
@@ -35,7 +36,11 @@ class SentTail:
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
-        self.keep(data)
+        """What is too large to be kept cannot be told, nor what was written before it."""
+        if len(data) > MAX_PIECE_BYTES:
+            self._pieces.clear()
+        else:
+            self.keep(data)
         self.send(data)
 
     def unsent(self) -> bytes | None:

@@ -24,6 +24,7 @@ MAX_MESSAGES = 4096
 MAX_TOOLS = 128
 MAX_DOCUMENTS = 1024
 MAX_NAME = 128  # characters of a function's name
+CHOICES = ("none", "auto", "required")  # words of tool_choice; no function has one as its name
 
 Messages = Annotated[
     list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True), at_most(MAX_MESSAGES)
@@ -78,7 +79,7 @@ class ChatCompletionBody(GenerationBody):
         if chosen is None:
             return "auto" if self.tools else "none"
         if isinstance(chosen, str):
-            if chosen not in ("none", "auto", "required"):
+            if chosen not in CHOICES:
                 raise InvalidRequestError("tool_choice must be none, auto, required or name a function", "tool_choice")
             if chosen == "required" and not self.tools:
                 raise InvalidRequestError("tool_choice is required, but there are no tools", "tool_choice")
@@ -125,13 +126,14 @@ def _check_tool(tool: dict[str, Any], where: str) -> None:
     function = tool.get("function")
     if not isinstance(function, dict):
         raise InvalidRequestError(f"{where}.function must be an object", f"{where}.function")
-    name = function.get("name")
-    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
-        field = f"{where}.function.name"
-        raise InvalidRequestError(f"{field} must be a string of 1 to {MAX_NAME} characters", field)
-    if name in ("none", "auto", "required"):
-        field = f"{where}.function.name"
-        raise InvalidRequestError(f"{field} must not be one of the words of tool_choice", field)
+    check_name(function.get("name"), f"{where}.function.name")
     if not isinstance(function.get("parameters") or {}, dict):
         field = f"{where}.function.parameters"
         raise InvalidRequestError(f"{field} must be a JSON schema", field)
+
+
+def check_name(name: object, where: str) -> None:
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
+        raise InvalidRequestError(f"{where} must be a string of 1 to {MAX_NAME} characters", where)
+    if name in CHOICES:
+        raise InvalidRequestError(f"{where} must not be one of the words of tool_choice", where)

@@ -40,8 +40,8 @@ def chat_logprobs(
     """`top` tokens each, the chosen one first and then the likeliest; -1 = all there are."""
     content = [
         {
-            **_chat_token(names, token_id, position[token_id].logprob),
-            "top_logprobs": [_chat_token(names, other, entry.logprob) for other, entry in _first(position, top)],
+            **token_logprob(names, token_id, position[token_id].logprob),
+            "top_logprobs": [token_logprob(names, other, entry.logprob) for other, entry in _first(position, top)],
         }
         for token_id, position in zip(token_ids, positions, strict=True)
     ]
@@ -102,7 +102,7 @@ def _first(position: PositionLogprobs, count: int) -> list[tuple[int, Logprob]]:
     return list(position.items())[: None if count < 0 else count]
 
 
-def _chat_token(names: TokenNames, token_id: int, logprob: float) -> dict[str, Any]:
+def token_logprob(names: TokenNames, token_id: int, logprob: float) -> dict[str, Any]:
     return {"token": names.name(token_id), "logprob": _finite(logprob), "bytes": list(names.piece(token_id))}
 
 

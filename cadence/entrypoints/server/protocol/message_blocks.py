@@ -8,8 +8,8 @@ from typing import Any
 
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.http.ignored import Ignored
+from cadence.entrypoints.server.protocol.chat import check_name
 from cadence.entrypoints.server.protocol.common import MAX_PARTS, check_count, string_of
-from cadence.entrypoints.server.protocol.response_tools import check_name
 
 Block = Mapping[str, Any]
 

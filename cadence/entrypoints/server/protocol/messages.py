@@ -13,7 +13,7 @@ from cadence.core.structured_outputs import StructuredOutputsParams
 from cadence.entrypoints.server.http.errors import ApiError
 from cadence.entrypoints.server.http.ignored import MAX_NAMED, Ignored
 from cadence.entrypoints.server.protocol.body import BodyPart, RequestBody
-from cadence.entrypoints.server.protocol.chat import Messages, Tools
+from cadence.entrypoints.server.protocol.chat import Messages, Tools, check_name
 from cadence.entrypoints.server.protocol.common import (
     INT64,
     DraftLimit,
@@ -23,7 +23,6 @@ from cadence.entrypoints.server.protocol.common import (
     string_of,
 )
 from cadence.entrypoints.server.protocol.message_blocks import chat_messages, has_calls, system_text
-from cadence.entrypoints.server.protocol.response_tools import check_name
 from cadence.entrypoints.server.protocol.structured import of_format
 from cadence.entrypoints.server.protocol.unsupported import HintField, RefusedField, Unsupported
 

@@ -65,8 +65,8 @@ UNSUPPORTED: dict[str, Unsupported] = {
         use_beam_search=False, length_penalty=(1, 1.0),
     ),
     **_hints("every beam is followed to its end", early_stopping=False),
-    **_refused("this version reads text only", prompt_embeds=None, audio=None),
-    **_hints("this version reads text only", media_io_kwargs=None, mm_processor_kwargs=None),
+    **_refused("this endpoint reads texts; recordings go to /v1/audio/transcriptions", prompt_embeds=None, audio=None),
+    **_hints("recordings are prepared as the model's files say", media_io_kwargs=None, mm_processor_kwargs=None),
     **_refused("this version writes text only", modalities=(["text"],)),
     **_refused(
         "the KV cache is not handed to other engines",

@@ -118,7 +118,7 @@ class ResponseManager:
         self.hand_over()
 
     def hand_over(self) -> None:
-        """Responses that nobody runs go to a front that serves, if there is one."""
+        """Responses that no front runs go to a front that serves, if there is one."""
         for running in self._running.values():
             if running.front == NO_FRONT and running.job is not None:
                 running.front = self._runners.resume(running.handed_over(running.job))
@@ -163,9 +163,9 @@ class ResponseManager:
         logger.error("the response %s failed: %s", call.response_id, call.reason)
         error = {"code": "server_error", "message": f"{call.reason}."}
         body = {**msgspec.json.decode(running.body), "status": "failed", "error": error}
-        told = [{"type": "error", **error, "param": None}, {"type": "response.failed", "response": body}]
+        events = [{"type": "error", **error, "param": None}, {"type": "response.failed", "response": body}]
         first = len(running.log.events)
-        running.log.add([event_bytes(event, number) for number, event in enumerate(told, first)])
+        running.log.add([event_bytes(event, number) for number, event in enumerate(events, first)])
         stored = StoredResponse(encode_json(body), b"")
         return self._end(front, StoreCall(StoreVerb.END, call.tenant, call.response_id, stored=stored))
 

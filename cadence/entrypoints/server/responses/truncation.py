@@ -9,7 +9,7 @@ from typing import Any
 from cadence.entrypoints.server.chat.engine import ChatEngine
 from cadence.entrypoints.server.chat.events import ChatJob
 from cadence.entrypoints.server.http.ignored import Ignored
-from cadence.entrypoints.server.protocol.response_messages import to_messages
+from cadence.entrypoints.server.protocol.responses.response_messages import to_messages
 
 Item = Mapping[str, Any]
 

@@ -1,4 +1,4 @@
-"""One response on its way: what it goes on from, what the model is told, what it says, and what is kept of it."""
+"""One response on its way: what it goes on from, what the model reads, what it writes, and what is kept of it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from cadence.entrypoints.server.chat.events import ChatEvent, ChatJob, ChoiceEnd
 from cadence.entrypoints.server.chat.failures import check_event
 from cadence.entrypoints.server.http.errors import ApiError, not_found, reply_for
 from cadence.entrypoints.server.http.stream import StartedStream, encode_json
-from cadence.entrypoints.server.protocol.response_items import ids_of, referenced
-from cadence.entrypoints.server.protocol.responses import ResponsesBody
-from cadence.entrypoints.server.protocol.responses_answer import ResponseAnswer, StreamEvent
+from cadence.entrypoints.server.protocol.responses.response_items import ids_of, referenced
+from cadence.entrypoints.server.protocol.responses.responses import ResponsesBody
+from cadence.entrypoints.server.protocol.responses.responses_answer import ResponseAnswer, StreamEvent
 from cadence.entrypoints.server.responses.client import LocalRun, TenantClient
 from cadence.entrypoints.server.responses.event_writer import EventWriter
 
@@ -59,12 +59,12 @@ class TokenRecord:
 class Turn:
     job: ChatJob
     answer: ResponseAnswer
-    items: Items  # all that the model is told
+    items: Items  # all that the model reads
     kept: bool
     run: LocalRun
     writer: EventWriter
     tokens: TokenRecord
-    start: Mapping[str, Any]  # what the store is told of it at its beginning, beside its body
+    start: Mapping[str, Any]  # what the store gets of it at its beginning, beside its body
 
     def shortened(self, job: ChatJob, dropped: int) -> Turn:
         self.answer.dropped_items = dropped
@@ -88,10 +88,10 @@ class Turn:
         answer = self.answer
         try:
             async with aclosing(events):
-                yield self._tell(answer.begin(), store)
+                yield self._logged_event(answer.begin(), store)
                 async for event in events:
-                    if told := answer.read(event):
-                        yield self._tell(told, store)
+                    if found := answer.read(event):
+                        yield self._logged_event(found, store)
             yield await self._end(answer.finish(), store)
         except Exception as error:
             reply = reply_for(error)
@@ -112,17 +112,17 @@ class Turn:
                 yield chunk
 
     async def keep(self, store: TenantClient) -> None:
-        """One that is over, and of which nobody was told while it ran."""
+        """Stores one that is over and was not streamed while it ran."""
         if self.kept:
             await store.ask(StoreVerb.END, self.answer.id, **self._last([]))
 
-    def _tell(self, events: list[StreamEvent], store: TenantClient) -> bytes:
+    def _logged_event(self, events: list[StreamEvent], store: TenantClient) -> bytes:
         """What a response says of itself changes with all events but deltas of texts."""
         written = self.writer.write(events)
         is_changed = any(not event["type"].endswith(".delta") for event in events)
         if is_changed or self.start["is_background"]:
-            told = {"body": self._body() if is_changed else b"", "token_ids": self.tokens.take()}
-            store.send(StoreVerb.ADD, self.answer.id, events=self._logged(written), **told)
+            fields = {"body": self._body() if is_changed else b"", "token_ids": self.tokens.take()}
+            store.send(StoreVerb.ADD, self.answer.id, events=self._logged(written), **fields)
         return b"".join(written)
 
     async def _end(self, last: list[StreamEvent], store: TenantClient) -> bytes:

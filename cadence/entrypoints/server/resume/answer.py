@@ -8,10 +8,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cadence.engine.text.held_updates import Resumption, StreamPosition
 from cadence.entrypoints.async_llm import AsyncLLM
-from cadence.entrypoints.server.http.connection import ResumedRequest
 from cadence.entrypoints.server.http.errors import route_path, unavailable
 from cadence.entrypoints.server.http.outbox import BODY_WRITER, OutboxWriter
 from cadence.entrypoints.server.http.request_ids import ENGINE_IDS
+from cadence.entrypoints.server.http.sockets.connection import ResumedRequest
 from cadence.entrypoints.server.http.stream import error_event
 from cadence.entrypoints.server.http.uvicorn_private import AnswerGate, OpenGate
 from cadence.entrypoints.server.resume.unfinished import UnfinishedAnswer

@@ -19,9 +19,9 @@ from starlette.types import Scope
 
 from cadence.engine.text.held_updates import StreamPosition
 from cadence.entrypoints.async_llm import AsyncLLM
-from cadence.entrypoints.server.http.connection import BoundedHttpProtocol
 from cadence.entrypoints.server.http.outbox import BODY_WRITER
 from cadence.entrypoints.server.http.request_ids import engine_ids, names
+from cadence.entrypoints.server.http.sockets.connection import BoundedHttpProtocol
 from cadence.entrypoints.server.http.uvicorn_private import AnswerState
 from cadence.entrypoints.server.resume.suspects import Suspects
 from cadence.entrypoints.server.resume.unfinished import HandedOver, UnfinishedAnswer

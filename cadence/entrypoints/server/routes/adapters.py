@@ -1,4 +1,4 @@
-"""Adapters while the server runs, behind `--allow-runtime-lora-updating`."""
+"""Adapters while the server runs, with `--allow-runtime-lora-updating`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def load_lora_adapter(request: Request, state: State) -> Response:
     adapter.load_inplace = body.load_inplace
     adapter.lora_int_id = await state.adapter_link.take_number(adapter.lora_int_id)
     await _try(adapter, state)
-    state.adapters.check(body.lora_name, body.lora_path)  # nobody took the name meanwhile
+    state.adapters.check(body.lora_name, body.lora_path)  # the name may have been taken meanwhile
     if not await state.adapter_link.add(adapter):
         raise name_taken(body.lora_name)
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
@@ -51,7 +51,7 @@ async def load_lora_adapter(request: Request, state: State) -> Response:
 
 @router.post("/v1/unload_lora_adapter", openapi_extra=body_schema(UnloadBody))
 async def unload_lora_adapter(request: Request, state: State) -> Response:
-    """No further request gets it; those that run go on. Whoever loads it again has its files read again."""
+    """No further request gets it; those that run go on. Its files are read again when it is loaded again."""
     body = await state.bodies.read(request, lambda raw: parse_body(UnloadBody, raw, state.ignored.of(request)))
     adapter = await state.adapter_link.remove(body.lora_name)
     if adapter is None:
@@ -64,7 +64,7 @@ async def unload_lora_adapter(request: Request, state: State) -> Response:
 
 
 async def _try(adapter: LoRARequest, state: ServerState) -> None:
-    """What cannot be read, or does not fit the model, is refused before anybody asks for it."""
+    """What cannot be read, or does not fit the model, is refused before a request asks for it."""
     name, params = f"lora-{secrets.token_hex(8)}", SamplingParams(max_tokens=1, temperature=0, detokenize=False)
     async for output in state.llm.generate({"prompt_token_ids": [0]}, params, name, lora_request=adapter):
         if output.outputs[0].finish_reason == "error":

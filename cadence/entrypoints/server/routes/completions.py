@@ -34,8 +34,8 @@ from cadence.entrypoints.server.protocol.logprobs import TokenNames
 from cadence.entrypoints.server.protocol.sampling import EndpointFields, check_weight, priority_of, sampling_params
 from cadence.entrypoints.server.routes.state import ServerState, State
 from cadence.text.fill_middle import fill_middle
-from cadence.text.text_jobs import Kept
-from cadence.text.text_service import Encoding
+from cadence.text.service.text_jobs import Kept
+from cadence.text.service.text_service import Encoding
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
 

@@ -1,4 +1,4 @@
-"""For development, behind `--server-dev-mode`: how the server was set up, an empty prefix cache, and pauses."""
+"""For development, with `--server-dev-mode`: how the server was set up, an empty prefix cache, and pauses."""
 
 from __future__ import annotations
 

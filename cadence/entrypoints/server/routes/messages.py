@@ -109,8 +109,8 @@ async def _chunks(answer: MessageAnswer, events: StartedStream[ChatEvent]) -> As
     try:
         async with aclosing(events):
             async for event in events:
-                if told := answer.read(event):
-                    yield write(told)
+                if found := answer.read(event):
+                    yield write(found)
         yield write(answer.finish())
     except Exception as error:
         reply = reply_for(error)

@@ -30,10 +30,10 @@ async def render_completion(request: Request, state: State) -> Response:
     body, answers = work.body, []
     for number, given in enumerate(work.prompts):
         prompt = await completions.prompt_of(given, body, state, "")
-        told = _rendered_request(body, work.params, prompt, state)
+        rendered = _rendered_request(body, work.params, prompt, state)
         if offsets:
-            told["token_offsets"] = await _offsets(prompt, body.add_special_tokens is not False, state)
-        answers.append({"request_id": f"{work.name}-{number}", **told})
+            rendered["token_offsets"] = await _offsets(prompt, body.add_special_tokens is not False, state)
+        answers.append({"request_id": f"{work.name}-{number}", **rendered})
         await asyncio.sleep(0)  # others have a turn between two of many short ones
     return json_response(answers)
 
@@ -42,10 +42,10 @@ async def render_completion(request: Request, state: State) -> Response:
 async def render_chat(request: Request, state: State) -> Response:
     body, offsets, name, job = await state.bodies.read(request, lambda raw: _chat(raw, request, state), held=True)
     prompt, params = await state.chat.prepare(job)
-    told = _rendered_request(body, params, prompt, state)
+    rendered = _rendered_request(body, params, prompt, state)
     if offsets:
-        told["token_offsets"] = await _offsets(prompt, job.add_special_tokens, state)
-    return json_response({"request_id": name, **told})
+        rendered["token_offsets"] = await _offsets(prompt, job.add_special_tokens, state)
+    return json_response({"request_id": name, **rendered})
 
 
 def _completion(raw: bytes, request: Request, state: ServerState) -> tuple[completions.Work, bool]:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.routes.state import ServerState
 from cadence.text.chat_template import ChatRequest
-from cadence.text.text_service import Encoding
+from cadence.text.service.text_service import Encoding
 
 
 class ConversationFields(Protocol):

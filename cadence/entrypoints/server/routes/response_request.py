@@ -18,13 +18,13 @@ from cadence.entrypoints.server.chat.events import ChatJob
 from cadence.entrypoints.server.http.tenants import tenant_of
 from cadence.entrypoints.server.protocol.body import parse_body
 from cadence.entrypoints.server.protocol.logprobs import TokenNames
-from cadence.entrypoints.server.protocol.response_items import put_in_place
-from cadence.entrypoints.server.protocol.response_messages import MORE_TOOLS, open_kind, to_messages
-from cadence.entrypoints.server.protocol.response_raw import NoRawMessages, RawMessages
-from cadence.entrypoints.server.protocol.response_tools import ResponseTools
-from cadence.entrypoints.server.protocol.response_view import response_view
-from cadence.entrypoints.server.protocol.responses import ResponsesBody
-from cadence.entrypoints.server.protocol.responses_answer import ResponseAnswer
+from cadence.entrypoints.server.protocol.responses.response_items import put_in_place
+from cadence.entrypoints.server.protocol.responses.response_messages import MORE_TOOLS, open_kind, to_messages
+from cadence.entrypoints.server.protocol.responses.response_raw import NoRawMessages, RawMessages
+from cadence.entrypoints.server.protocol.responses.response_tools import ResponseTools
+from cadence.entrypoints.server.protocol.responses.response_view import response_view
+from cadence.entrypoints.server.protocol.responses.responses import ResponsesBody
+from cadence.entrypoints.server.protocol.responses.responses_answer import ResponseAnswer
 from cadence.entrypoints.server.protocol.sampling import EndpointFields, model_max_tokens, priority_of, sampling_params
 from cadence.entrypoints.server.responses.client import LocalRun
 from cadence.entrypoints.server.responses.event_writer import EventWriter
@@ -48,7 +48,7 @@ class ResponseRequest:
     earlier: PriorContext
     request: Request
     origin: ResponseOrigin
-    told_events: Sequence[bytes] = ()  # of a response that is made again
+    sent_events: Sequence[bytes] = ()  # of a response that is made again
     told_tokens: Sequence[int] = ()
 
     @property
@@ -110,7 +110,7 @@ def prepare(asked: ResponseRequest, model: str, state: ServerState) -> Turn:
     names = TokenNames(state.llm.tokenizer, as_ids=False)
     raw = RawMessages(state.llm.tokenizer) if body.enable_response_messages else NoRawMessages()
     answer = ResponseAnswer(response_view(origin, model, body, job.params, tools, names), raw)
-    writer = EventWriter(asked.told_events)
+    writer = EventWriter(asked.sent_events)
     kept = body.store is not False
     return Turn(job, answer, items, kept, LocalRun(job.request_id), writer, tokens, asked.start())
 

@@ -1,4 +1,4 @@
-"""A response in the background whose process is gone, made again here: it says what was said, which nobody is told
+"""A response in the background whose process is gone, made again here: it says what was said, which no client gets
 twice, and goes on."""
 
 from __future__ import annotations

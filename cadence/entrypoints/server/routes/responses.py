@@ -16,9 +16,9 @@ from cadence.entrypoints.server.http.bodies import BODY
 from cadence.entrypoints.server.http.stream import EventStream, admitted, json_response, started_stream
 from cadence.entrypoints.server.http.tenants import tenant_of
 from cadence.entrypoints.server.protocol.body import body_schema
-from cadence.entrypoints.server.protocol.response_items import ItemPage, listed
-from cadence.entrypoints.server.protocol.response_query import ResponseQuery
-from cadence.entrypoints.server.protocol.responses import ResponsesBody
+from cadence.entrypoints.server.protocol.responses.response_items import ItemPage, listed
+from cadence.entrypoints.server.protocol.responses.response_query import ResponseQuery
+from cadence.entrypoints.server.protocol.responses.responses import ResponsesBody
 from cadence.entrypoints.server.responses.background import announce, start_in_background, withdraw
 from cadence.entrypoints.server.responses.client import TenantClient, check_events
 from cadence.entrypoints.server.responses.store import MAX_AGE_S

@@ -16,7 +16,7 @@ from cadence.entrypoints.server.protocol.chat import Messages, Tools, check_mess
 from cadence.entrypoints.server.protocol.common import Variables, check_count
 from cadence.entrypoints.server.routes.rendered_chat import conversation_tokens
 from cadence.entrypoints.server.routes.state import ServerState, State
-from cadence.text.text_service import Encoding
+from cadence.text.service.text_service import Encoding
 from cadence.text.tokenizer import Tokenizer
 from cadence.text.tokenizer_info import describe_tokenizer
 

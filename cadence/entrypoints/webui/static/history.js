@@ -41,7 +41,7 @@ export class History {
     return this.rates.at(-1)?.value ?? 0;
   }
 
-  /** A new engine behind the same page: its totals begin at zero again. */
+  /** A new engine for the same page: its totals begin at zero again. */
   #restart() {
     this.#totals = [];
     this.#drafts = [];

@@ -27,7 +27,7 @@ export class RequestTable {
     const hidden = state.num_running + state.num_waiting - living.length;
     const note = byId("no-requests");
     note.hidden = living.length > 0 && hidden === 0;
-    setText(note, hidden ? `and ${hidden} more` : "Nobody is running or waiting.");
+    setText(note, hidden ? `and ${hidden} more` : "No request is running or waiting.");
   }
 
   #place(row, index) {

@@ -171,7 +171,7 @@ EXPORT void call_all_gather(const void *words) {
 }
 
 /* Of each line the bytes [begin, begin + bytes). Lines of which another rank has the token hold nothing of use in this
- * rank's slot, and nobody reads them. -> false where aborted */
+ * rank's slot, and are not read. -> false where aborted */
 static int pick_columns(const struct all_pick *c, int64_t begin, int64_t bytes) {
     Shared *s = c->shared;
     int64_t most = s->slot_bytes / bytes;

@@ -35,7 +35,7 @@ typedef struct {
 } Worker;
 
 typedef struct {
-    _Alignas(LINE) _Atomic int64_t next; /* first item that nobody has taken */
+    _Alignas(LINE) _Atomic int64_t next; /* first item that no thread has taken */
     int64_t end;
 } Part;
 
@@ -288,7 +288,7 @@ EXPORT Pool *cadence_pool_open(int64_t threads) {
     return p;
 }
 
-/* Nobody may be using it. */
+/* No thread may be using it. */
 EXPORT void cadence_pool_close(Pool *p) {
     pthread_mutex_lock(&pools_lock);
     Pool **at = &pools;

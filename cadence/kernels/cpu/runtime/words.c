@@ -18,5 +18,5 @@ EXPORT int64_t cadence_word_wait(Word *word, uint64_t seen, int64_t spin_ns, int
     return await_word(word, seen, spin_ns, timeout_ns);
 }
 
-/* Whoever waits for the word returns. */
+/* Threads that wait for the word return. */
 EXPORT void cadence_word_wake(Word *word) { wake_word(word); }

@@ -37,7 +37,7 @@ static inline uint32_t *word_lower_half(Word *word) {
     return (uint32_t *)word + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__);
 }
 
-/* Whoever sleeps on the word looks again. */
+/* Threads that sleep on the word look again. */
 static inline void wake_word(Word *word) {
 #if defined(__linux__)
     syscall(SYS_futex, word_lower_half(word), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);

@@ -199,7 +199,7 @@ def suits(tokens: int, weight: torch.Tensor) -> bool:
 
 
 def choose_tile(tokens: int, rows: int, width: int) -> Tile:
-    """What was fastest inside whole decode steps on an H200: many rows in single warps, which wait for nobody; else
+    """What was fastest inside whole decode steps on an H200: many rows in single warps, which wait for no other; else
     enough programs for every processor, each with as much of a row at a time as its registers hold."""
     if rows >= _MANY_ROWS:
         return Tile(8, 256, 1)

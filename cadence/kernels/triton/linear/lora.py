@@ -284,10 +284,10 @@ def _token_slots(
     width = num_rows
     while width > 0:
         middle = (low + high) // 2
-        behind = tl.load(query_start_ptr + tl.minimum(middle + 1, num_rows)) <= token
+        is_past = tl.load(query_start_ptr + tl.minimum(middle + 1, num_rows)) <= token
         open_ = low < high
-        low = tl.where(open_ & behind, middle + 1, low)
-        high = tl.where(open_ & (behind == 0), middle, high)
+        low = tl.where(open_ & is_past, middle + 1, low)
+        high = tl.where(open_ & (is_past == 0), middle, high)
         width = width // 2
     exists = low < num_rows
     row = tl.load(rows_ptr + low, exists, other=0).to(tl.int64)

@@ -2,7 +2,7 @@
 
 Bound by reading the weight once, as that of one row; but several products per element of the weight are too many for
 the plain units, so the tensor cores take them: the weight is their left side, sixteen of its rows at a time, and the
-rows of x are the few columns of their right side. A program is a single warp, which waits for nobody.
+rows of x are the few columns of their right side. A program is a single warp, which waits for no other.
 """
 
 # ruff: noqa: N803 - capitals mark compile-time constants

@@ -19,7 +19,7 @@ import triton.language as tl
 from cadence.core.block_grids import FP4_VALUES, IQ4_VALUES
 from cadence.kernels.triton.lowbit.span_decoders import eight_bytes
 
-LIFT = 128  # bits put behind the point of this number need no conversion to become a float
+LIFT = 128  # bits put after the binary point of this number need no conversion to become a float
 _LIFTED = 0x43000000  # it, as a float32; its bit 16 is worth one
 _ONE = 16
 

@@ -123,8 +123,8 @@ def _draft(
         drafts = limit * 0
         while i < limit:
             token = tl.load(known_ptr + own + i % age, mask=alive & is_own, other=NONE)
-            behind = alive & (is_own == 0) & (i < age)
-            from_corpus = tl.load(ring_ptr + ((shared + i) & (CAPACITY - 1)), mask=behind, other=NONE)
+            is_known = alive & (is_own == 0) & (i < age)
+            from_corpus = tl.load(ring_ptr + ((shared + i) & (CAPACITY - 1)), mask=is_known, other=NONE)
             token = tl.where(is_own, token, from_corpus)
             alive = alive & (token != NONE)
             equal = alive[:, None] & alive[None, :] & (token[:, None] == token[None, :])

@@ -151,7 +151,7 @@ class ModelDrafts:
         """Of draft 0. Where no drafts are asked for, a model pauses, and catches up when they are."""
         if self._proposer.ahead:
             return layout.of_head(num_waiting)
-        return layout.of_nothing() if pauses else layout.of_model()
+        return layout.empty() if pauses else layout.of_model()
 
     def _decode_shape(self, shape: StepShape, depth: int) -> StepShape:
         """Of draft 0, after a forward of `shape` in which every row decodes; padding included."""

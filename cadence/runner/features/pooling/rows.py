@@ -52,7 +52,7 @@ class Run:
 
     @property
     def is_whole(self) -> bool:
-        return self.is_first and self.is_last
+        return self.first == 0 and self.count == self.asked.length
 
     @property
     def ends_by_token(self) -> bool:
@@ -115,7 +115,13 @@ class PooledVectors:
 def _are_alike(pooled: Sequence[Pooled]) -> bool:
     """Whether each is a request's one vector, and all are finished in the same way."""
     spec = pooled[0].run.asked.spec if pooled else None
-    return spec is not None and not spec.by_token and all(each.run.asked.spec == spec for each in pooled)
+    if spec is None or spec.by_token:
+        return False
+    for each in pooled:
+        other = each.run.asked.spec
+        if other is not spec and other != spec:
+            return False
+    return True
 
 
 class PooledRows:
@@ -163,11 +169,11 @@ class PooledRows:
         return PooledVectors(by_head)
 
     def _runs(self, step: PromptSlice) -> list[Run]:
-        runs = []
-        for at in np.flatnonzero(self._is_active_np[step.rows_np]).tolist():
-            row, (start, end) = int(step.rows_np[at]), step.query_start_np[at : at + 2].tolist()
-            runs.append(Run(row, self._rows[row], int(step.num_computed_np[at]), start, end - start))
-        return runs
+        at_np = np.flatnonzero(self._is_active_np[step.rows_np])
+        starts_np, ends_np = step.query_start_np[at_np], step.query_start_np[at_np + 1]
+        columns = (step.rows_np[at_np], step.num_computed_np[at_np], starts_np, ends_np - starts_np)
+        places = zip(*(column.tolist() for column in columns), strict=True)
+        return [Run(row, self._rows[row], first, start, count) for row, first, start, count in places]
 
     def _vectors(self, hidden: torch.Tensor, runs: list[Run], ops: Ops) -> tuple[list[Pooled], torch.Tensor]:
         """-> whose, and [n, H] in that order"""
@@ -192,13 +198,14 @@ class PooledRows:
         for number, run in enumerate(runs):
             segments_np[run.hidden : run.hidden + run.count] = number
         sums = ops.token_sums(hidden, self._device.upload(segments_np), len(runs) + 1)[:-1]
+        ended = runs
         if not all(run.is_whole for run in runs):
             self._sums = self._table(self._sums, sums.shape[1], torch.int64)
             sums = self._with_earlier(sums, runs)
-        ended_np = np.flatnonzero([run.is_last for run in runs])
-        counts = self._device.upload(np.array([runs[at].asked.length for at in ended_np], dtype=np.int64))
-        x = means(sums[self._device.upload(ended_np)], counts).to(hidden.dtype)
-        return [Pooled(runs[at], 1) for at in ended_np], x
+            ended_np = np.flatnonzero([run.is_last for run in runs])
+            sums, ended = sums[self._device.upload(ended_np)], [runs[at] for at in ended_np]
+        counts = self._device.upload(np.array([run.asked.length for run in ended], dtype=np.int64))
+        return [Pooled(run, 1) for run in ended], means(sums, counts).to(hidden.dtype)
 
     def _with_earlier(self, sums: torch.Tensor, runs: list[Run]) -> torch.Tensor:
         """sums [n, H + 1] of this forward -> of all so far, which are kept"""

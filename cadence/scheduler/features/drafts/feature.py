@@ -12,7 +12,7 @@ from cadence.core.contract.request import EngineRequest
 from cadence.core.contract.step import NO_TOKEN, IntArray, StepPlan, StepResult
 from cadence.core.draft_stats import DraftStats, Run
 from cadence.scheduler.feature import Books, Decodes, HostFeature
-from cadence.scheduler.features.drafts.drafts import Drafts
+from cadence.scheduler.features.drafts.policy import DraftPolicy
 from cadence.scheduler.features.drafts.progress import ProposerProgress
 from cadence.scheduler.news import News
 from cadence.scheduler.plan import PlanDraft
@@ -25,7 +25,7 @@ class HostDrafts(HostFeature):
 
     name = DRAFTS
 
-    def __init__(self, policy: Drafts, num_rows: int) -> None:
+    def __init__(self, policy: DraftPolicy, num_rows: int) -> None:
         self._policy = policy
         self._progress = ProposerProgress(num_rows)
         self._stats = DraftStats()

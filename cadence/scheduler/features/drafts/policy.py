@@ -50,9 +50,11 @@ class DraftPolicy:
         by_model: bool = False,
         falls_behind: bool = False,
     ) -> None:
-        """`most`: drafts of a row and forward. `padded`: a forward computes the plan's width for each of its rows."""
+        """`most`: drafts of a row and forward. `padded`: a forward computes the plan's width for each of its rows.
+        `falls_behind`: the model that drafts has no keys of tokens it was not asked for drafts at, until a plan says
+        so."""
         self.most = most
-        self.reserve = most if by_model else 0
+        self.reserve = most if by_model else 0  # tokens after a row's newest that a model which drafts computes
         self.falls_behind = falls_behind
         self._adaptive = adaptive
         self.padded = padded

@@ -1,5 +1,5 @@
-"""How far a model that drafts has come in each row. Where no drafts are asked for, it computes nothing and falls
-behind; before its next drafts it catches up."""
+"""How far a model that drafts has come in each row. Where no drafts are asked for, it computes nothing and lags;
+before its next drafts it catches up."""
 
 from __future__ import annotations
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from cadence.audio.activity import ActivityOptions
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.http.ignored import Ignored
 from cadence.entrypoints.server.http.uploads import FILE, Upload
+from cadence.entrypoints.server.protocol.audio.chunking import Chunking, joined_fields
 from cadence.entrypoints.server.protocol.body import RequestBody, validate_body
 from cadence.entrypoints.server.protocol.unsupported import HintField, RefusedField, Unsupported
 
@@ -44,12 +47,12 @@ class SpeechForm(RequestBody):
 
     priority: int | None = Field(default=None, ge=-(2**31), lt=2**31)
     timestamp_granularities: Granularities | None = None
+    include: Annotated[list[Literal["logprobs"]], Field(max_length=1)] | None = None
+    chunking_strategy: Chunking | None = None  # "auto", or JSON: long silences are not heard
 
     unsupported: ClassVar[dict[str, Unsupported]] = {
         "n": RefusedField(("1",), _ONE_TEXT),
         "use_beam_search": RefusedField(("false", "False", "0"), "give a temperature, or none for the best guess"),
-        "chunking_strategy": HintField(("auto",), "recordings of any length are cut where no one speaks"),
-        "include": RefusedField((), "logprobs are not given for transcripts"),
         "to_language": RefusedField(("en",), "speech is translated to English"),
         "vllm_xargs": HintField((), "there are no such arguments here"),
         "hotwords": HintField((), "name them in prompt"),
@@ -62,8 +65,17 @@ class SpeechForm(RequestBody):
         if self.timestamp_granularities and self.response_format != "verbose_json":
             message = "timestamp_granularities needs response_format=verbose_json"
             raise InvalidRequestError(message, "timestamp_granularities")
-        if "word" in (self.timestamp_granularities or ()):
-            raise InvalidRequestError("segments have times here, words do not", "timestamp_granularities")
+        if self.include and self.response_format != "json":
+            raise InvalidRequestError("include=logprobs needs response_format=json", "include")
+
+    @property
+    def granularities(self) -> Collection[str]:
+        """What gets times."""
+        return self.timestamp_granularities or ("segment",)
+
+    def activity(self) -> ActivityOptions | None:
+        """What is silence, where silence is not to be heard; None = all is heard."""
+        return None if self.chunking_strategy is None else self.chunking_strategy.activity()
 
     def sampling(self) -> dict[str, Any]:
         """Fields with the names of `SamplingParams`; those that were given."""
@@ -76,7 +88,7 @@ def parse_form(upload: Upload, ignored: Ignored) -> SpeechForm:
     if upload.file is None:
         raise InvalidRequestError("file: this field is required, and must be a file with a name.", FILE)
     content: dict[str, Any] = {}
-    for name, value in upload.fields:
+    for name, value in joined_fields(upload.fields):
         key = name.removesuffix("[]")
         if key in _LISTS:
             content.setdefault(key, []).append(value)

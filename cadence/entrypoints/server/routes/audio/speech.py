@@ -10,12 +10,22 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from cadence.audio.activity import DEFAULT_ACTIVITY
 from cadence.entrypoints.server.http.request_ids import request_id
 from cadence.entrypoints.server.http.stream import EventStream, admitted, json_response, started_stream
 from cadence.entrypoints.server.http.tenants import tenant_of
 from cadence.entrypoints.server.http.uploads import UPLOAD, Upload
-from cadence.entrypoints.server.protocol.audio.answers import TranscriptStream, plain_answer, verbose_answer
+from cadence.entrypoints.server.protocol.audio.answers import (
+    NoLogprobs,
+    ShownLogprobs,
+    StreamWish,
+    TextLogprobs,
+    TranscriptStream,
+    plain_answer,
+    verbose_answer,
+)
 from cadence.entrypoints.server.protocol.audio.bodies import SpeechForm, form_schema, parse_form
+from cadence.entrypoints.server.protocol.logprobs import TokenNames
 from cadence.entrypoints.server.protocol.sampling import priority_of
 from cadence.entrypoints.server.routes.state import ServerState, State
 from cadence.entrypoints.speech.events import Transcript, TranscriptEvent
@@ -52,6 +62,7 @@ def _checked(task: str, request: Request, state: ServerState) -> SpeechWork:
     upload: Upload = request.scope[UPLOAD]
     form = parse_form(upload, state.ignored.of(request))
     model = state.check_model(form.model)
+    activity = form.activity()
     options = TranscriptWish(
         task=task,
         language=form.language or "",
@@ -61,6 +72,9 @@ def _checked(task: str, request: Request, state: ServerState) -> SpeechWork:
         seed=form.seed or 0,
         sampling=form.sampling(),
         partial_text=form.stream and bool(form.stream_partial_text),
+        word_times="word" in form.granularities,
+        drop_silence=activity is not None,
+        activity=activity or DEFAULT_ACTIVITY,
     )
     state.speech.check(options)
     name = request_id(request, "trsc-" if task == TRANSCRIBE else "trsl-")
@@ -83,10 +97,18 @@ async def _answer(work: SpeechWork, request: Request, state: ServerState) -> Res
     events = admitted(entry, state.speech.events(work.upload.read, work.options, work.engine), _no_check)
     if work.form.stream:
         kind = "transcription" if work.options.task == TRANSCRIBE else "translation"
-        segments = work.form.response_format == "verbose_json"
-        stream = TranscriptStream(work.name, work.model, kind, segments)
+        wish = StreamWish(
+            segments=work.form.response_format == "verbose_json",
+            words=work.options.word_times,
+            logprobs=_logprobs(work.form, state),
+        )
+        stream = TranscriptStream(work.name, work.model, kind, wish)
         return EventStream(stream.write(await started_stream(events)))
-    return _shaped(await _transcript(events), work.form.response_format)
+    return _shaped(await _transcript(events), work.form, state)
+
+
+def _logprobs(form: SpeechForm, state: ServerState) -> ShownLogprobs:
+    return TextLogprobs(TokenNames(state.llm.tokenizer, as_ids=False)) if form.include else NoLogprobs()
 
 
 async def _transcript(events: AsyncGenerator[TranscriptEvent, None]) -> Transcript:
@@ -97,14 +119,14 @@ async def _transcript(events: AsyncGenerator[TranscriptEvent, None]) -> Transcri
     raise AssertionError("a transcript is the last of its events")
 
 
-def _shaped(transcript: Transcript, response_format: str) -> Response:
-    if response_format == "json":
-        return json_response(plain_answer(transcript))
-    if response_format == "verbose_json":
-        return json_response(verbose_answer(transcript))
-    if response_format == "text":
+def _shaped(transcript: Transcript, form: SpeechForm, state: ServerState) -> Response:
+    if form.response_format == "json":
+        return json_response(plain_answer(transcript, _logprobs(form, state)))
+    if form.response_format == "verbose_json":
+        return json_response(verbose_answer(transcript, form.granularities))
+    if form.response_format == "text":
         return PlainTextResponse(transcript.text + "\n")
-    return PlainTextResponse(subtitles(transcript.segments, response_format))
+    return PlainTextResponse(subtitles(transcript.segments, form.response_format))
 
 
 def _no_check(item: TranscriptEvent) -> None:

@@ -32,7 +32,7 @@ from cadence.entrypoints.server.protocol.usage import usage_object
 from cadence.entrypoints.server.routes.pooling.in_flight import all_parts, width
 from cadence.entrypoints.server.routes.pooling.prompts import NamedPrompt, add_tokens
 from cadence.entrypoints.server.routes.state import ServerState, State
-from cadence.text.text_service import Encoding
+from cadence.text.service.text_service import Encoding
 
 router = APIRouter(tags=["pooling"])
 

@@ -12,10 +12,10 @@ from cadence.entrypoints.server.protocol.pooling.fields import MAX_TOKENS, Poole
 from cadence.entrypoints.server.routes.rendered_chat import conversation_tokens
 from cadence.entrypoints.server.routes.state import ServerState
 from cadence.text.chat_template import ChatRequest
-from cadence.text.null_text_service import NullTextService
+from cadence.text.service.null_text_service import NullTextService
+from cadence.text.service.text_jobs import ALL, Kept
+from cadence.text.service.text_service import Encoding, TextService, TextTokens
 from cadence.text.text_frame import TextFrame, longest_first
-from cadence.text.text_jobs import ALL, Kept
-from cadence.text.text_service import Encoding, TextService, TextTokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 from cadence.entrypoints.server.chat.events import ChatEvent, ChoiceEnd, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from cadence.entrypoints.server.http.errors import ErrorReply
-from cadence.entrypoints.server.protocol.response_messages import seal_reasoning
-from cadence.entrypoints.server.protocol.response_raw import NoRawMessages, RawMessages
-from cadence.entrypoints.server.protocol.response_tools import custom_input
-from cadence.entrypoints.server.protocol.response_view import ResponseView, usage_of_response
+from cadence.entrypoints.server.protocol.responses.response_messages import seal_reasoning
+from cadence.entrypoints.server.protocol.responses.response_raw import NoRawMessages, RawMessages
+from cadence.entrypoints.server.protocol.responses.response_tools import custom_input
+from cadence.entrypoints.server.protocol.responses.response_view import ResponseView, usage_of_response
 
 StreamEvent = dict[str, Any]  # without its sequence number
 

@@ -21,9 +21,9 @@ from cadence.config.engine_config import TokenizerConfig
 from cadence.core.errors import InvalidRequestError, TemplateError
 from cadence.text.chat_template import ChatRequest
 from cadence.text.chats import Chats, chats_for
-from cadence.text.loop_share import LoopShare, LoopTurns
-from cadence.text.text_client import JobError, TextProcess
-from cadence.text.text_jobs import (
+from cadence.text.service.loop_share import LoopShare, LoopTurns
+from cadence.text.service.text_client import JobError, TextProcess
+from cadence.text.service.text_jobs import (
     ALL,
     Decode,
     Decoded,
@@ -127,14 +127,14 @@ class TextService:
             encoded = await self._run(self._texts, job, how.field)
             assert isinstance(encoded, Encoded)
             return TextTokens(text, unpacked(encoded.ids), encoded.total)
-        ids = await self.beside(len(text), lambda: self._tokenizer.encode(text, how.add_special_tokens))
+        ids = await self.off_loop(len(text), lambda: self._tokenizer.encode(text, how.add_special_tokens))
         return TextTokens(text, ids[slice(*how.kept)], len(ids))
 
     async def offsets(self, text: str, ids: list[int], add_special_tokens: bool) -> list[tuple[int, int]] | None:
         """Where each of `ids` lies in `text`; None where they are not its tokens, and for a long one."""
         if len(text) > LONG_TEXT:
             return None
-        own, places = await self.beside(len(text), lambda: self._tokenizer.offsets(text, add_special_tokens))
+        own, places = await self.off_loop(len(text), lambda: self._tokenizer.offsets(text, add_special_tokens))
         return places if own == ids else None
 
     async def decode(self, ids: list[int], skip_special_tokens: bool = True, field: str = "tokens") -> str:
@@ -144,7 +144,7 @@ class TextService:
             assert isinstance(decoded, Decoded)
             return decoded.text
         size = len(ids) // IDS_PER_CHAR
-        return await self.beside(size, lambda: self._tokenizer.decode(ids, skip_special_tokens))
+        return await self.off_loop(size, lambda: self._tokenizer.decode(ids, skip_special_tokens))
 
     def check_template(self, template: str) -> None:
         """Raises ConfigError where the template cannot be used."""
@@ -167,16 +167,16 @@ class TextService:
         size = _weight((chat.messages, chat.tools, chat.kwargs), LONG_TEXT)
         if size > LONG_TEXT:
             return await self._long_chat(chat, how, template)
-        rendered, text = await self.beside(size, lambda: self._render(chat, template))
+        rendered, text = await self.off_loop(size, lambda: self._render(chat, template))
         if not how.is_cut:
             self._tokenizer.check_fits(text, self._max_model_len, how.field)
         if len(text) > LONG_TEXT:  # a template that makes much of little
             return await self._long_chat(chat, how, template)
         encode = lambda: self._chats.encode(rendered, how.add_special_tokens)  # noqa: E731
-        ids = await self.beside(len(text), encode)
+        ids = await self.off_loop(len(text), encode)
         return TextTokens(text, ids[slice(*how.kept)], len(ids))
 
-    async def beside(self, size: int, work: Callable[[], T]) -> T:
+    async def off_loop(self, size: int, work: Callable[[], T]) -> T:
         """Text work, in a thread where it takes longer than the event loop should wait. `size`: in characters."""
         if self._share.take(size):
             return work()

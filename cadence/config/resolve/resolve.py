@@ -7,10 +7,8 @@ import logging
 import math
 
 from cadence.config.args import EngineArgs
-from cadence.config.both_ways import both_ways
 from cadence.config.caps import Caps
 from cadence.config.context_length import model_context_length
-from cadence.config.dtypes import kv_dtype, model_dtype, multiplies_halves
 from cadence.config.encoder_config import EncoderConfig, resolve_encoder
 from cadence.config.engine_config import (
     CacheConfig,
@@ -34,9 +32,11 @@ from cadence.config.parallel import (
     resolve_parallel,
     shares_experts,
 )
-from cadence.config.quantization import resolve_quantization
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
+from cadence.config.resolve.both_ways import both_ways
+from cadence.config.resolve.dtypes import kv_dtype, model_dtype, multiplies_halves
+from cadence.config.resolve.quantization import resolve_quantization
 from cadence.config.resolve_pooling import resolve_pooling
 from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fits, resolve_speculative
 from cadence.config.speculative_options import SpeculativeOptions

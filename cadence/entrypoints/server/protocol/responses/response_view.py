@@ -11,8 +11,8 @@ from cadence.core.outputs import PositionLogprobs
 from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.server.chat.events import Usage
 from cadence.entrypoints.server.protocol.logprobs import TokenNames, chat_logprobs
-from cadence.entrypoints.server.protocol.response_tools import ResponseTools
-from cadence.entrypoints.server.protocol.responses import ENCRYPTED_REASONING, ResponsesBody, TextConfig
+from cadence.entrypoints.server.protocol.responses.response_tools import ResponseTools
+from cadence.entrypoints.server.protocol.responses.responses import ENCRYPTED_REASONING, ResponsesBody, TextConfig
 
 
 @dataclass(frozen=True, slots=True)

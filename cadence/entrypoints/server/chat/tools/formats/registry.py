@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.server.chat.tools import formats_json, formats_other, formats_tags
 from cadence.entrypoints.server.chat.tools.base import NullToolParser, ToolParser, Tools
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
+from cadence.entrypoints.server.chat.tools.formats import in_json, in_tags, other
 from cadence.entrypoints.server.chat.tools.schema import Schemas
 from cadence.entrypoints.server.chat.tools.stream import ToolStream
 
-ROWS = (*formats_json.FORMATS, *formats_tags.FORMATS, *formats_other.FORMATS)
+ROWS = (*in_json.FORMATS, *in_tags.FORMATS, *other.FORMATS)
 FORMATS: Mapping[str, ToolFormat] = MappingProxyType({name: row for row in ROWS for name in row.names})
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from cadence.config.engine_config import TokenizerConfig
 from cadence.text.null_tokenizer import AnyTokenizer, no_tokenizer, not_text
-from cadence.text.text_service import TextService, TextTokens
+from cadence.text.service.text_service import TextService, TextTokens
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ class NullTextService:
     async def encode(self, text: str) -> TextTokens:
         raise not_text()
 
-    async def beside(self, size: int, work: Callable[[], T]) -> T:
+    async def off_loop(self, size: int, work: Callable[[], T]) -> T:
         return work()
 
     async def close(self) -> None: ...

@@ -1,7 +1,7 @@
 """A process for long texts and untrusted templates, which may be slow, run out of memory or crash.
 
-`python -m cadence.text.text_process`, as `cadence.process` says. One job at a time; an alarm ends one that its parent
-should have ended; beyond its memory limit allocations fail.
+`python -m cadence.text.service.text_process`, as `cadence.process` says. One job at a time; an alarm ends one that its
+parent should have ended; beyond its memory limit allocations fail.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cadence.process.sandbox import confine, limit, limit_memory, memory_bytes
 from cadence.text.chat_template import ChatRequest
 from cadence.text.chats import Chats, chats_for
 from cadence.text.load import tokenizer_for
-from cadence.text.text_jobs import (
+from cadence.text.service.text_jobs import (
     Answer,
     Decode,
     Decoded,

@@ -11,9 +11,13 @@ import msgspec
 
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.http.ignored import Ignored
+from cadence.entrypoints.server.protocol.chat import check_name
 from cadence.entrypoints.server.protocol.common import MAX_PARTS, check_count, string_of
 from cadence.entrypoints.server.protocol.json_text import decode_arguments
-from cadence.entrypoints.server.protocol.response_tools import check_name, custom_arguments, flat_name
+from cadence.entrypoints.server.protocol.responses.response_tools import (
+    custom_arguments,
+    flat_name,
+)
 
 ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 TEXT_PARTS = {  # type -> the field that holds its text

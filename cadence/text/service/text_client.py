@@ -8,7 +8,7 @@ import signal
 from cadence.core.errors import BusyError, CadenceError, EngineDeadError
 from cadence.process.child import AsyncChild, sandboxed
 from cadence.process.framing import packed_frame, read_frame
-from cadence.text.text_jobs import Answer, Failed, FromProcess, Job, LoadTokenizer, Ready, from_process
+from cadence.text.service.text_jobs import Answer, Failed, FromProcess, Job, LoadTokenizer, Ready, from_process
 
 MAX_WAITING = 32  # jobs, with the one that runs
 START_S = 60.0
@@ -41,7 +41,7 @@ class _TextChild:
 
     @classmethod
     async def start(cls, load: LoadTokenizer) -> _TextChild:
-        process, wire = await AsyncChild.start(sandboxed("cadence.text.text_process", "the text process"))
+        process, wire = await AsyncChild.start(sandboxed("cadence.text.service.text_process", "the text process"))
         reader, writer = await asyncio.open_connection(sock=wire, limit=_BUFFER)
         child = cls(process, reader, writer)
         try:

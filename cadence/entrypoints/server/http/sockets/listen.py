@@ -57,7 +57,7 @@ def _bind_tcp(host: str, port: int) -> socket.socket:
 
 
 def _bind_unix(path: str) -> socket.socket:
-    """Only this user may connect. A socket that a dead server left behind is replaced."""
+    """Only this user may connect. The socket of a dead server is replaced."""
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode) and not _answers(path):

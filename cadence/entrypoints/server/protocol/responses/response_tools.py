@@ -10,12 +10,11 @@ import msgspec
 
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.http.ignored import Ignored
-from cadence.entrypoints.server.protocol.chat import MAX_NAME, MAX_TOOLS
+from cadence.entrypoints.server.protocol.chat import CHOICES, MAX_NAME, MAX_TOOLS, check_name
 from cadence.entrypoints.server.protocol.common import check_count
 
 DEFAULT_NAMESPACE = "functions"  # where its tools have no other, their names stand alone
 INPUT = "input"  # the one argument of a custom tool's function
-WORDS = ("none", "auto", "required")  # of tool_choice
 
 _NO_SERVER_TOOLS = "this server runs no tools; the model is not told of it"
 _NO_GRAMMAR = "the model reads the format, but nothing holds it to it"
@@ -51,7 +50,7 @@ class ResponseTools:
         """none, auto, required, or the name of one of the functions."""
         if isinstance(chosen, dict):
             return self._allow(chosen) if chosen.get("type") == "allowed_tools" else self._named(chosen)
-        if chosen is not None and chosen not in WORDS:
+        if chosen is not None and chosen not in CHOICES:
             raise InvalidRequestError("tool_choice must be none, auto, required or name a function", "tool_choice")
         if chosen == "required" and not self.chat:
             raise InvalidRequestError("tool_choice is required, but there are no tools", "tool_choice")
@@ -160,10 +159,3 @@ def custom_input(arguments: str) -> str:
     if isinstance(content, dict) and isinstance(content.get(INPUT), str):
         values = [content[INPUT]]
     return values[0] if len(values) == 1 and isinstance(values[0], str) else arguments
-
-
-def check_name(name: object, where: str) -> None:
-    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
-        raise InvalidRequestError(f"{where} must be a string of 1 to {MAX_NAME} characters", where)
-    if name in WORDS:
-        raise InvalidRequestError(f"{where} must not be one of the words of tool_choice", where)

@@ -10,8 +10,8 @@ from uvloop.loop import SSLProtocol
 
 from cadence.config.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.server.http.connection import BoundedHttpProtocol
-from cadence.entrypoints.server.http.connections import Capacity, Connections
+from cadence.entrypoints.server.http.sockets.connection import BoundedHttpProtocol
+from cadence.entrypoints.server.http.sockets.connections import Capacity, Connections
 
 HANDSHAKE_S = 20.0
 

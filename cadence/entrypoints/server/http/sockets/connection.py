@@ -14,10 +14,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cadence.config.serve_options import ServeOptions
 from cadence.entrypoints.server.http.auth import OPEN_PATHS
-from cadence.entrypoints.server.http.connections import Capacity, Connections
 from cadence.entrypoints.server.http.early_rejection import GUARDED
 from cadence.entrypoints.server.http.errors import ErrorReply, reply_for, route_path, unavailable
 from cadence.entrypoints.server.http.outbox import HIGH_WATER
+from cadence.entrypoints.server.http.sockets.connections import Capacity, Connections
 from cadence.entrypoints.server.http.uvicorn_private import AnswerGate, OpenGate, UvicornHttp
 
 RESUMED_PATHS = GUARDED - {"/v1/responses"}  # requests that change nothing but their answer

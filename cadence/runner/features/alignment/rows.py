@@ -1,0 +1,126 @@
+"""Rows that ask where their tokens look: the queries of their prompts are kept while these are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from cadence.core.alignment import ALIGNMENT, AlignmentSpec
+from cadence.core.contract.step import NewRow, PooledOutput
+from cadence.core.encoder_input import ENCODER
+from cadence.kernels.interface.collectives import Collectives
+from cadence.kernels.interface.row_ops import StepBatch
+from cadence.models.interface.cross_queries import CrossHeads, KeptCrossQueries
+from cadence.models.interface.model import ForwardContext, LayerCache
+from cadence.runner.feature import DeviceFeature
+from cadence.runner.features.alignment.weights import AlignmentHeads, RowKeys
+from cadence.sample.prompt_slice import PromptSlice
+
+Queries = dict[int, torch.Tensor]  # by layer of the KV cache [n, Hq, D]
+
+
+@dataclass(slots=True)
+class AlignedRow:
+    """A request in its row."""
+
+    spec: AlignmentSpec
+    length: int  # tokens of its prompt
+    source_len: int  # positions of its encoder's output
+    parts: list[Queries] = field(default_factory=list)  # of the tokens asked about, as far as they are computed
+
+    def queries(self) -> Queries:
+        return {layer: torch.cat([part[layer] for part in self.parts]) for layer in self.parts[0]}
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedMatrices:
+    """An `Observation`, of rows whose last token was computed."""
+
+    by_row: Mapping[int, torch.Tensor]  # [tokens, positions] float32
+
+    def tensors(self) -> list[torch.Tensor]:
+        return list(self.by_row.values())
+
+    def unpack(self, arrays_np: list[np.ndarray]) -> dict[int, PooledOutput]:
+        rows = zip(self.by_row, arrays_np, strict=True)
+        return {row: PooledOutput(0, matrix_np, is_last=True) for row, matrix_np in rows}
+
+
+class AlignedRows:
+    """A `RequestTable`, an `InputHook` and a `HiddenHook`."""
+
+    name = ALIGNMENT
+
+    def __init__(self, num_rows: int, layers: Sequence[CrossHeads], ranks: Collectives) -> None:
+        """layers: of the decoder"""
+        self._layers = dict(enumerate(layers))
+        self._ranks = ranks
+        self._heads = AlignmentHeads(self._layers, (), ranks)
+        self._kept = KeptCrossQueries()
+        self._rows: dict[int, AlignedRow] = {}
+        self._is_active_np = np.zeros(num_rows, dtype=np.bool_)
+
+    def use_caches(self, caches: Sequence[LayerCache]) -> None:
+        self._heads = replace(self._heads, caches=caches)
+
+    def add(self, row: int, request: NewRow) -> None:
+        spec: AlignmentSpec | None = request.payloads.get(ALIGNMENT)
+        if spec is not None:
+            self._rows[row] = AlignedRow(spec, request.prompt_len, request.payloads[ENCODER])
+            self._is_active_np[row] = True
+            self._want()
+
+    def remove(self, row: int) -> None:
+        self._is_active_np[row] = False
+        if self._rows.pop(row, None) is not None:
+            self._want()
+
+    def _want(self) -> None:
+        asked = {layer for row in self._rows.values() for layer, _ in row.spec.heads}
+        self._kept.want(self._layers[layer].layer for layer in asked)
+
+    def flush(self) -> None:
+        """Everything lies on the host."""
+
+    def active(self, rows_np: np.ndarray) -> bool:
+        return bool(self._is_active_np[rows_np].any())
+
+    def extend(self, ctx: ForwardContext, batch: StepBatch) -> ForwardContext:
+        return replace(ctx, cross_queries=self._kept)
+
+    def pass_over(self, step: PromptSlice) -> None:
+        """All layers are in one stage."""
+
+    def collect(
+        self, hidden: torch.Tensor, step: PromptSlice, ctx: ForwardContext, logits_fn: Callable
+    ) -> AlignedMatrices:
+        queries, ended = self._kept.take(), dict[int, torch.Tensor]()
+        for at in np.flatnonzero(self._is_active_np[step.rows_np]).tolist():
+            row, (start, end) = int(step.rows_np[at]), step.query_start_np[at : at + 2].tolist()
+            asked, first = self._rows[row], int(step.num_computed_np[at])
+            start_asked = min(start + max(asked.spec.first - first, 0), end)
+            is_last = first + end - start == asked.length
+            asked.parts.append({layer: self._part(q[start_asked:end], is_last) for layer, q in queries.items()})
+            if is_last:
+                keys = RowKeys(ctx.batch.block_tables, row, asked.source_len)
+                ended[row] = self._heads.matrix(asked.spec.heads, asked.queries(), keys, asked.spec.positions)
+                asked.parts.clear()
+        return AlignedMatrices(ended)
+
+    def _part(self, q: torch.Tensor, is_last: bool) -> torch.Tensor:
+        """What is kept for a later forward does not keep those of other rows."""
+        return q if is_last else q.clone()
+
+
+class DeviceAlignment(DeviceFeature):
+    name = ALIGNMENT
+
+    def __init__(self, rows: AlignedRows) -> None:
+        self.tables = self.inputs = self.hooks = [rows]
+        self._rows = rows
+
+    def use_caches(self, caches: Sequence[LayerCache]) -> None:
+        self._rows.use_caches(caches)
