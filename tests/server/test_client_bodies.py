@@ -136,5 +136,5 @@ def test_values(app: RunningApp, entry: dict[str, Any]) -> None:
 
 
 def test_every_client_is_among_them() -> None:
-    """Those of the catalogue that ask for answers."""
-    assert {entry["client"] for entry in BODIES} == {client.name for client in CLIENTS}
+    """Those of the catalogue that ask with JSON; a recording is a form (`test_speech.py`)."""
+    assert {entry["client"] for entry in BODIES} == {client.name for client in CLIENTS if not client.hears}

@@ -64,9 +64,14 @@ def validate_body(kind: type[Body], content: object, ignored: Ignored) -> Body:
 
 def body_schema(kind: type[BaseModel]) -> dict[str, Any]:
     """The OpenAPI entry of a route that reads its body with `parse_body`."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": whole_schema(kind)}}}}
+
+
+def whole_schema(kind: type[BaseModel]) -> dict[str, Any]:
+    """Without references, which would point out of the document it is put into."""
     schema = kind.model_json_schema()
-    inlined = _inline(schema, schema.pop("$defs", {}))
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": inlined}}}}
+    inlined: dict[str, Any] = _inline(schema, schema.pop("$defs", {}))
+    return inlined
 
 
 def _known(kind: type[RequestBody], content: Mapping[str, Any], ignored: Ignored) -> dict[str, Any]:

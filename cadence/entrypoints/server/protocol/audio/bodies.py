@@ -12,7 +12,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.http.ignored import Ignored
 from cadence.entrypoints.server.http.uploads import FILE, Upload
 from cadence.entrypoints.server.protocol.audio.chunking import Chunking, joined_fields
-from cadence.entrypoints.server.protocol.body import RequestBody, validate_body
+from cadence.entrypoints.server.protocol.body import RequestBody, validate_body, whole_schema
 from cadence.entrypoints.server.protocol.unsupported import HintField, RefusedField, Unsupported
 
 MAX_PROMPT = 8192  # characters; models read the last 223 tokens
@@ -102,7 +102,7 @@ def parse_form(upload: Upload, ignored: Ignored) -> SpeechForm:
 
 
 def form_schema() -> dict[str, Any]:
-    schema = SpeechForm.model_json_schema()
+    schema = whole_schema(SpeechForm)
     schema["properties"] = {FILE: {"type": "string", "format": "binary"}, **schema["properties"]}
     schema["required"] = [FILE]
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
