@@ -56,7 +56,7 @@ class EngineArgs:
     hf_token: str | None = option(None, "hub access token for gated models (else HF_TOKEN, or the one `hf` saved)")
     download_dir: str | None = option(None, "folder for files fetched from the hub")
     load_format: str = option(
-        "auto", "how weights are stored", ("auto", "safetensors", "gguf", "sharded_state", "dummy")
+        "auto", "how weights are stored", ("auto", "safetensors", "pt", "gguf", "sharded_state", "dummy")
     )
     quantization: str | None = option(
         None,

@@ -36,7 +36,7 @@ class TokenizerConfig:
 
 @dataclass(frozen=True, slots=True)
 class LoadConfig:
-    load_format: str  # auto | safetensors | gguf | sharded_state | dummy
+    load_format: str  # auto | safetensors | pt | gguf | sharded_state | dummy
     use_tqdm: bool
     # none = as stored, or in the model's dtype | gguf, checkpoint: blocks as the files have them | fp8 | int8 | int4
     quantization: str = "none"

@@ -76,7 +76,8 @@ MODEL_MAP = "cadence_model_map"  # an -X option of the interpreter
 _HUB_ID = re.compile(r"(?P<repo>[\w.-]+(/[\w.-]+)?)(:(?P<file>[\w./-]+\.gguf))?")
 _OF_MODEL = ("config.json",)  # a folder with one of these holds a model, whatever else is missing
 _OF_TOKENIZER = ("config.json", "tokenizer.json")
-_HUB_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*_Dense/pytorch_model.bin"]
+_HUB_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.jinja", "*_Dense/pytorch_model.bin"]
+_SAVED_BY_TORCH = ["pytorch_model*.bin"]  # of models without safetensors files
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +188,8 @@ def _from_hub(repo: str, file_name: str, marks: tuple[str, ...], options: dict[s
         directory = Path(hub.snapshot_download(repo, allow_patterns=wanted, **options))
         if not file_name and not _has_one(directory, marks):
             directory = Path(hub.snapshot_download(repo, allow_patterns=["*.gguf"], **options))
+        elif not file_name and marks == _OF_MODEL and not any(directory.glob("*.safetensors")):
+            hub.snapshot_download(repo, allow_patterns=_SAVED_BY_TORCH, **options)
     except Exception as error:  # the client's errors share no base; whatever they are, the model was not found
         raise ModelNotFoundError(f"{_hint(repo)}could not get {name!r} from the hub: {error}") from error
     if not file_name:

@@ -200,6 +200,15 @@ def test_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (call["repo"], call["revision"], call["cache_dir"], call.get("token")) == ("org/name", "main", "/d", None)
 
 
+def test_files_that_torch_saved_are_fetched_where_there_are_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"config.json": b"{}", "pytorch_model.bin": b"", "source.spm": b"", "tf_model.h5": b""}
+    use_hub(monkeypatch, FakeHub(tmp_path / "snap", files))
+    assert find_model("org/name").directory == tmp_path / "snap"
+    assert {path.name for path in (tmp_path / "snap").iterdir()} == {"config.json", "pytorch_model.bin", "source.spm"}
+
+
 def test_hub_gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = use_hub(monkeypatch, FakeHub(tmp_path / "snap", {"q4.gguf": CONTENT, "q8.gguf": CONTENT}))
     assert find_model("org/name:q8.gguf").gguf == tmp_path / "snap" / "q8.gguf"

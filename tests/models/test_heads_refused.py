@@ -134,7 +134,7 @@ def test_any_bytes_are_read_or_refused(
     raw[at] = byte
     path.write_bytes(bytes(raw[:at] if cut else raw))
     try:
-        assert TorchWeights(path).names()
+        assert TorchWeights([path]).names()
     except CadenceError as error:
         assert str(path) in str(error) and "\n" not in str(error)
 
@@ -148,7 +148,7 @@ def test_tensors_that_are_not_plain(tensor: torch.Tensor, tmp_path: Path) -> Non
     path = tmp_path / "medusa_lm_head.pt"
     torch.save(MEDUSA | {"0.1.weight": tensor}, path)
     with pytest.raises(CadenceError, match="plain numbers") as found:
-        TorchWeights(path)
+        TorchWeights([path])
     refused_as(found, path)
 
 

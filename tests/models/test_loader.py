@@ -179,6 +179,31 @@ def test_no_weights_at_all(tiny_model: Callable[[str], Path], tmp_path: Path) ->
         load(tmp_path)
 
 
+@pytest.mark.parametrize("zipped", [True, False], ids=["a zip", "before torch 1.6"])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_files_that_torch_saved(parts: int, zipped: bool, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    source = tiny_model("llama")
+    shutil.copy(source / "config.json", tmp_path)
+    tensors = list(load_file(source / "model.safetensors").items())
+    names = [f"pytorch_model-{part}.bin" for part in range(parts)] if parts > 1 else ["pytorch_model.bin"]
+    for part, name in enumerate(names):
+        torch.save(dict(tensors[part::parts]), tmp_path / name, _use_new_zipfile_serialization=zipped)
+    if parts > 1:
+        where = {name: names[place % parts] for place, (name, _) in enumerate(tensors)}
+        (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": where}))
+    assert equal(load(tmp_path), load(source))
+    shutil.copy(source / "model.safetensors", tmp_path)
+    (tmp_path / names[0]).write_bytes(b"not read where there are safetensors")
+    assert equal(load(tmp_path), load(source))
+
+
+def test_what_torch_saved_must_be_tensors(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    shutil.copy(tiny_model("llama") / "config.json", tmp_path)
+    torch.save({"lm_head.weight": Path("/")}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(WeightsError, match=r"pytorch_model\.bin: no file of tensors"):
+        load(tmp_path)
+
+
 def test_a_lone_file_of_another_name_will_do(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     shutil.copy(tiny_model("llama") / "model.safetensors", tmp_path / "weights.safetensors")
     assert len(SafetensorsWeights(tmp_path).names()) == 39

@@ -91,7 +91,7 @@ ENGINE_GROUPS = (
         no_effect("renderer_num_workers", 1, TOKENISED),
     )),
     Group("LoadConfig", (
-        works("load_format", "weights are read from safetensors and GGUF files",
+        works("load_format", "weights are read from safetensors, GGUF and PyTorch files",
               hints=("hf", "fastsafetensors", "instanttensor", "runai_streamer")),
         works("download_dir"),
         no_effect("safetensors_load_strategy", "lazy", READER, choices=("lazy", "eager", "prefetch", "torchao")),

@@ -237,10 +237,17 @@ def _load_format(args: EngineArgs, files: ModelFiles) -> str:
             message = "enable_expert_parallel: files of load_format=sharded_state have a part of every expert"
             raise ConfigError(message, "enable_expert_parallel")
         return SHARDED
-    found = "gguf" if files.gguf is not None else "safetensors"
+    found = _stored_format(files)
     if args.load_format != found:
         raise ConfigError(f"load_format={args.load_format}, but {files.name} holds {found} weights", "load_format")
     return found
+
+
+def _stored_format(files: ModelFiles) -> str:
+    if files.gguf is not None:
+        return "gguf"
+    saved = any(files.directory.glob("pytorch_model*.bin")) and not any(files.directory.glob("*.safetensors"))
+    return "pt" if saved else "safetensors"
 
 
 def _cache(args: EngineArgs, caps: Caps, cpu_kv_bytes: int, dtype: str) -> CacheConfig:

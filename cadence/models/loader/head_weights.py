@@ -16,7 +16,7 @@ from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.headed import dense_name
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from cadence.models.loader.source import KVScales, PlainSource, WeightsSource
-from cadence.models.loader.torch_weights import TorchWeights
+from cadence.models.loader.torch_weights import TorchWeights, saved_files
 from cadence.models.registry import model_class
 
 _SCORE = "score.weight"
@@ -35,10 +35,8 @@ def with_head_weights(source: WeightsSource, files: ModelFiles, hf: HFConfig) ->
 
 
 def _open(folder: Path) -> WeightsSource:
-    older = folder / "pytorch_model.bin"
-    return (
-        TorchWeights(older) if older.is_file() and not any(folder.glob("*.safetensors")) else SafetensorsWeights(folder)
-    )
+    saved = saved_files(folder)
+    return TorchWeights(saved) if saved else SafetensorsWeights(folder)
 
 
 class TokenScores(PlainSource):

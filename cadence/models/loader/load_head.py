@@ -27,7 +27,7 @@ from cadence.models.loader.load import new_packing, open_weights
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from cadence.models.loader.selected_weights import SelectedWeights
 from cadence.models.loader.source import WeightsSource
-from cadence.models.loader.torch_weights import NAMES, TorchWeights
+from cadence.models.loader.torch_weights import TorchWeights, saved_files
 
 HEADS = ("eagle", "eagle3", "medusa", "mtp")
 Head = FusionHead | Eagle3Head | MedusaHead  # each implements `ModelProposer`
@@ -93,9 +93,8 @@ def _open(source: HeadSource, load_config: LoadConfig) -> tuple[WeightsSource, s
         weights, where = open_weights(source.target_config, load_config, source.ranks)
         return SelectedWeights(weights, only=mtp_prefixes(source.target_config.hf)), where
     directory = source.files.directory
-    saved = next((directory / name for name in NAMES if (directory / name).is_file()), None)
-    if saved is not None and not any(directory.glob("*.safetensors")):
-        return TorchWeights(saved), str(saved)
+    if saved := saved_files(directory):
+        return TorchWeights(saved), str(saved[0])
     return SafetensorsWeights(directory), str(directory)
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from cadence.config.files.json_file import MOST_TABLE_BYTES, read_object
 from cadence.config.files.sharded_state import index_name
 from cadence.core.errors import WeightsError
 from cadence.models.loader.safetensors_file import SafetensorsFile
+from cadence.models.loader.shard_index import read_index
 from cadence.models.loader.source import PlainSource
 
 _SINGLE = "model.safetensors"
@@ -24,7 +24,7 @@ class SafetensorsWeights(PlainSource):
         self._where: dict[str, SafetensorsFile] = {}  # by tensor
         index = directory / _INDEX
         if index.exists():
-            self._open_shards(directory, _read_index(index))
+            self._open_shards(directory, read_index(index))
         else:
             for path in _unindexed(directory):
                 file = SafetensorsFile(path)
@@ -60,25 +60,13 @@ class SafetensorsWeights(PlainSource):
             self._where.update({name: file for name in held if name in wanted})
 
 
-def _read_index(path: Path) -> dict[str, str]:
-    index = read_object(path, MOST_TABLE_BYTES, WeightsError).get("weight_map")
-    if not isinstance(index, dict) or not index or not all(_is_file_name(file) for file in index.values()):
-        raise WeightsError(f"{path}: 'weight_map' must map tensor names to file names")
-    return index
-
-
-def _is_file_name(value: object) -> bool:
-    """A shard lies beside its index: no path that could lead elsewhere."""
-    return isinstance(value, str) and Path(value).name == value
-
-
 def _unindexed(directory: Path) -> list[Path]:
     single = directory / _SINGLE
     if single.is_file():
         return [single]
     found = sorted(path for path in directory.glob("*.safetensors") if not path.name.startswith("consolidated"))
     if not found:
-        raise WeightsError(f"{directory}: no *.safetensors weights here")
+        raise WeightsError(f"{directory}: no *.safetensors weights here, and no pytorch_model.bin")
     if (directory / index_name(0)).is_file():
         raise WeightsError(f"{directory}: sharded state of ranks, for load_format=sharded_state", "load_format")
     if len(found) > 1:
