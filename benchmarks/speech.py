@@ -45,7 +45,7 @@ def cadence_ways(engine: str, args: argparse.Namespace) -> dict[str, Transcribe]
     from cadence.entrypoints.async_llm import AsyncLLM
     from cadence.entrypoints.speech.events import Transcript
     from cadence.entrypoints.speech.open import open_speech
-    from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptWish
+    from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptionParams
 
     loop = asyncio.new_event_loop()
     llm = loop.run_until_complete(AsyncLLM.start(EngineArgs(model=args.model, **_CADENCE[engine])))
@@ -53,7 +53,7 @@ def cadence_ways(engine: str, args: argparse.Namespace) -> dict[str, Transcribe]
 
     async def one(number: int, samples_np: np.ndarray) -> str:
         file, request = _wav(samples_np), SpeechRequest(f"recording-{number}")
-        found = [event async for event in speech.events(lambda: file, TranscriptWish(), request)]
+        found = [event async for event in speech.events(lambda: file, TranscriptionParams(), request)]
         assert isinstance(found[-1], Transcript)
         return found[-1].text
 

@@ -1,6 +1,6 @@
 """One recording, window by window, as a state machine without an engine.
 
-    while (ask := transcription.next()) is not None:    what to ask the engine
+    while (query := transcription.next()) is not None:    what to ask the engine
         new = transcription.answer(SpeechAnswer.of(output))   what it said -> segments that are final
 
 state      the engine is asked                    goes to
@@ -22,10 +22,10 @@ from dataclasses import replace
 import numpy as np
 
 from cadence.audio.activity import KeptSpans, find_speech
-from cadence.audio.asks import AskKind, FloatArray, SpeechAnswer, SpeechAsk, SpeechModel, SpeechOptions
 from cadence.audio.features import features_digest, log_mel
 from cadence.audio.prompts import context_tokens, start_tokens
 from cadence.audio.quality import Quality, average_logprob, compression_ratio
+from cadence.audio.queries import FloatArray, QueryKind, SpeechAnswer, SpeechModel, SpeechOptions, SpeechQuery
 from cadence.audio.segments import SpeechSegment, TimedTokens, WindowTokens, WordTime, split_window
 from cadence.audio.timed_words import WindowText
 from cadence.audio.windows import Window, Windows, quiet_end
@@ -36,7 +36,7 @@ _TRUSTED_BELOW = 0.5  # a window that was decoded hotter is no context for the n
 
 
 class Transcription:
-    """Ask, answer, ask …: never two asks without an answer between them. Any number of these run side by side."""
+    """Query, answer, query …: never two queries without an answer between. Any number of these run side by side."""
 
     def __init__(self, samples_np: FloatArray, model: SpeechModel, options: SpeechOptions) -> None:
         """samples [n] at the model's rate."""
@@ -48,7 +48,7 @@ class Transcription:
         self._samples_np = self._kept.cut(samples_np)
         self._windows = Windows(len(self._samples_np), model.features.num_samples, self._rate)
         self._context = list(options.prompt)  # tokens before the current window
-        self._state = AskKind.TEXT
+        self._state = QueryKind.TEXT
         self._window = Window(0, 0)  # the current one, its features and their digest
         self._features_np = np.zeros((0, 0), np.float32)
         self._digest = ""
@@ -61,7 +61,7 @@ class Transcription:
         if self.language:
             start_tokens(model.vocabulary, self.language, options.task, options.timestamps)  # refused now, if at all
         else:
-            self._state = AskKind.LANGUAGE
+            self._state = QueryKind.LANGUAGE
         self._begin_window()
 
     @property
@@ -74,17 +74,17 @@ class Transcription:
         """So far."""
         return "".join(segment.text for segment in self.segments).strip()
 
-    def next(self) -> SpeechAsk | None:
+    def next(self) -> SpeechQuery | None:
         """What to ask; None after the end."""
         if self._windows.current is None:
             return None
         vocabulary = self._model.vocabulary
-        if self._state is AskKind.TEXT:
+        if self._state is QueryKind.TEXT:
             prompt = [*self._prompt_context(), *self._start(self._options.timestamps)]
-            return self._ask(prompt, self._text_sampling(len(prompt)))
-        if self._state is AskKind.WORDS:
-            return self._ask_words()
-        languages = sorted(vocabulary.languages.values()) if self._state is AskKind.LANGUAGE else None
+            return self._query(prompt, self._text_sampling(len(prompt)))
+        if self._state is QueryKind.WORDS:
+            return self._query_words()
+        languages = sorted(vocabulary.languages.values()) if self._state is QueryKind.LANGUAGE else None
         sampling = SamplingParams(
             temperature=0.0,
             max_tokens=1,
@@ -92,25 +92,25 @@ class Transcription:
             logprob_token_ids=[vocabulary.no_speech],
             detokenize=False,
         )
-        context = self._prompt_context() if self._state is AskKind.NO_SPEECH else []
-        return self._ask([*context, vocabulary.start], sampling)
+        context = self._prompt_context() if self._state is QueryKind.NO_SPEECH else []
+        return self._query([*context, vocabulary.start], sampling)
 
     def answer(self, answer: SpeechAnswer) -> list[SpeechSegment]:
-        """What the engine said to the last ask -> segments that are now final."""
+        """What the engine said to the last query -> segments that are now final."""
         vocabulary = self._model.vocabulary
-        if self._state is AskKind.TEXT:
+        if self._state is QueryKind.TEXT:
             self._text = answer.without(vocabulary.end_of_text)
             if math.isnan(self._no_speech) and self._wants_no_speech(self._quality()):
-                self._state = AskKind.NO_SPEECH
+                self._state = QueryKind.NO_SPEECH
                 return []
             return self._verdict()
-        if self._state is AskKind.WORDS:
-            self._state = AskKind.TEXT
+        if self._state is QueryKind.WORDS:
+            self._state = QueryKind.TEXT
             return self._end_window(self._words(answer.matrix_np))
         self._no_speech = math.exp(answer.named.get(vocabulary.no_speech, -math.inf))
-        if self._state is AskKind.LANGUAGE:
+        if self._state is QueryKind.LANGUAGE:
             self.language = vocabulary.language_of(answer.token_ids[0])
-            self._state = AskKind.TEXT
+            self._state = QueryKind.TEXT
             return []
         return self._verdict()
 
@@ -125,8 +125,8 @@ class Transcription:
         self._features_np = log_mel(self._samples_np[window.first : window.last], self._model.features)
         self._digest = features_digest(self._features_np)
 
-    def _ask(self, prompt: list[int], sampling: SamplingParams) -> SpeechAsk:
-        return SpeechAsk(
+    def _query(self, prompt: list[int], sampling: SamplingParams) -> SpeechQuery:
+        return SpeechQuery(
             kind=self._state,
             features_np=self._features_np,
             digest=self._digest,
@@ -134,12 +134,12 @@ class Transcription:
             sampling=sampling,
         )
 
-    def _ask_words(self) -> SpeechAsk:
+    def _query_words(self) -> SpeechQuery:
         text, start = self._window_text(), self._start(timestamps=False)
         config = self._model.features
         positions = max(self._window.num_samples // (FRAMES_A_POSITION * config.hop_length), 1)
-        ask = self._ask([*start, *text.tokens], SamplingParams())
-        return replace(ask, alignment=text.spec(start, positions, self._model.alignment_heads))
+        query = self._query([*start, *text.tokens], SamplingParams())
+        return replace(query, alignment=text.spec(start, positions, self._model.alignment_heads))
 
     def _start(self, timestamps: bool) -> list[int]:
         return start_tokens(self._model.vocabulary, self.language, self._options.task, timestamps)
@@ -181,7 +181,7 @@ class Transcription:
 
     def _verdict(self) -> list[SpeechSegment]:
         """The current window's text is final, silence, or tried again."""
-        self._state = AskKind.TEXT
+        self._state = QueryKind.TEXT
         quality, limits = self._quality(), self._options.quality
         silent = limits.no_speech is not None and quality.is_doubtful(limits) and self._no_speech > limits.no_speech
         if not silent and quality.needs_retry(limits) and self._tries + 1 < len(self._options.temperatures):
@@ -189,7 +189,7 @@ class Transcription:
             return []
         self._found = WindowTokens((), self._window.num_samples / self._rate) if silent else self._split()
         if self._options.word_times and self._window_text().tokens:
-            self._state = AskKind.WORDS
+            self._state = QueryKind.WORDS
             return []
         return self._end_window([()] * len(self._found.segments))
 

@@ -29,7 +29,7 @@ from cadence.engine.text.input_processor import InputLimits, InputProcessor
 from cadence.engine.text.logits_processors import ProcessorClasses, split_processors
 from cadence.engine.text.output_processor import OutputProcessor
 from cadence.engine.text.parallel_sampling import fan_out
-from cadence.engine.text.pooled_ask import PooledAsk
+from cadence.engine.text.pooled_options import PooledOptions
 from cadence.engine.text.prompts import ParsedPrompt, parse_prompt, pinned
 from cadence.engine.text.unused import UnusedOptions, check_keywords, name_start_keywords
 from cadence.executor.factory import ExecutorFactory, open_executor
@@ -105,7 +105,7 @@ class LLMEngine:
         prompt = pinned(prompt, extras.pop("data_parallel_rank", None))
         extras = {"arrival_time": arrival_time, **extras}
         if isinstance(params, PoolingParams):
-            self.add_pooled(request_id, prompt, self.pooled_ask(params, priority, lora_request, extras))
+            self.add_pooled(request_id, prompt, self.pooled_options(params, priority, lora_request, extras))
             return
         hints = check_keywords("LLMEngine", extras)
         self._check_new(request_id)
@@ -128,20 +128,20 @@ class LLMEngine:
                 self._outputs.discard(child.request_id)
             raise
 
-    def pooled_ask(
+    def pooled_options(
         self, params: PoolingParams, priority: int, lora_request: object, extras: Mapping[str, Any]
-    ) -> PooledAsk:
+    ) -> PooledOptions:
         """What each of some requests for values wants, checked. extras: further keywords of vLLM's"""
         hints = check_keywords("LLMEngine", extras)
-        ask = self._inputs.pooled_ask(params, priority, lora_request)
-        return replace(ask, warnings=self._unused.warnings(ask.sampling, priority, hints))
+        options = self._inputs.pooled_options(params, priority, lora_request)
+        return replace(options, warnings=self._unused.warnings(options.sampling, priority, hints))
 
-    def add_pooled(self, request_id: str, prompt: Any, ask: PooledAsk) -> None:
+    def add_pooled(self, request_id: str, prompt: Any, options: PooledOptions) -> None:
         """As `add_request`."""
         core = self._core
         self._check_new(request_id)
-        processed = self._inputs.process_pooled(request_id, prompt, ask)
-        self._outputs.add_pooled(processed.request, processed.prompt_text, ask.warnings, ask.lora_request)
+        processed = self._inputs.process_pooled(request_id, prompt, options)
+        self._outputs.add_pooled(processed.request, processed.prompt_text, options.warnings, options.lora_request)
         try:
             core.add(processed.request, processed.engine)
         except BaseException:

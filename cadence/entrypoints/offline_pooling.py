@@ -11,7 +11,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.pooled_outputs import PoolingOutput, PoolingRequestOutput, pooled
 from cadence.core.pooling_params import PoolingParams
 from cadence.engine.llm_engine import LLMEngine
-from cadence.engine.text.pooled_ask import PooledAsk
+from cadence.engine.text.pooled_options import PooledOptions
 from cadence.engine.text.prompts import ParsedPrompt, PromptType, formed, parse_prompt, pinned, split_prompts, tokenised
 from cadence.engine.text.unused import check_keywords
 from cadence.entrypoints.offline_requests import OfflineRequests, one_each
@@ -75,26 +75,27 @@ class OfflinePooling:
         if priority is not None and len(priority) != len(many):
             raise InvalidRequestError(f"{len(priority)} priorities for {len(many)} prompts", "priority")
         params = call.params_for(task, len(many))
-        asks = self._asks(params, priority or [0] * len(many), one_each(call.lora_request, len(many)), extras)
-        ids = self._requests.submit_pooled(self._tokens(many, params, options), asks)
+        adapters = one_each(call.lora_request, len(many))
+        wanted = self._pooled_options(params, priority or [0] * len(many), adapters, extras)
+        ids = self._requests.submit_pooled(self._tokens(many, params, options), wanted)
         return [pooled(output) for output in self._requests.run(ids, call.use_tqdm)]
 
-    def _asks(
+    def _pooled_options(
         self,
         params: Sequence[PoolingParams],
         priorities: Sequence[int],
         adapters: Sequence[object],
         extras: dict[str, Any],
-    ) -> list[PooledAsk]:
+    ) -> list[PooledOptions]:
         """Of each prompt; those that are alike are checked once. Raises before anything is tokenised."""
-        made: dict[tuple[int, int, int], PooledAsk] = {}
-        asks = []
+        made: dict[tuple[int, int, int], PooledOptions] = {}
+        options = []
         for param, priority, adapter in zip(params, priorities, adapters, strict=True):
             key = (id(param), priority, id(adapter))
             if key not in made:
-                made[key] = self._engine.pooled_ask(param, priority, adapter, extras)
-            asks.append(made[key])
-        return asks
+                made[key] = self._engine.pooled_options(param, priority, adapter, extras)
+            options.append(made[key])
+        return options
 
     def _tokens(
         self, prompts: list[PromptType], params: list[PoolingParams], options: dict[str, Any]

@@ -11,7 +11,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import RequestOutput
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.llm_engine import LLMEngine
-from cadence.engine.text.pooled_ask import PooledAsk
+from cadence.engine.text.pooled_options import PooledOptions
 from cadence.engine.text.prompts import PromptType
 from cadence.entrypoints.interrupts import HeldInterrupts
 from cadence.entrypoints.progress import open_progress
@@ -51,13 +51,13 @@ class OfflineRequests:
                 interrupts.check()
         return ids
 
-    def submit_pooled(self, prompts: Iterable[PromptType], asks: Sequence[PooledAsk]) -> list[str]:
+    def submit_pooled(self, prompts: Iterable[PromptType], options: Sequence[PooledOptions]) -> list[str]:
         """As `submit`, of prompts of which values are wanted."""
         ids: list[str] = []
         with self.dropped_on_error(ids) as interrupts:
-            for prompt, ask in zip(prompts, asks, strict=True):
+            for prompt, option in zip(prompts, options, strict=True):
                 ids.append(self.new_id())
-                self._engine.add_pooled(ids[-1], prompt, ask)
+                self._engine.add_pooled(ids[-1], prompt, option)
                 if not len(ids) % _TEXTS:
                     self._engine.begin()
                     interrupts.check()

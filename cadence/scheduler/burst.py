@@ -28,7 +28,7 @@ class BurstPolicy:
         self._limit = config.burst_seconds
         self._decodes = decodes
 
-    def wish(self, num_rows: int, longest: int, steady: bool) -> int:
+    def wanted(self, num_rows: int, longest: int, steady: bool) -> int:
         """Forwards of a plan.
 
         num_rows: rows it computes. longest: most tokens one of them may yet get. steady: all rows decode, and no

@@ -38,10 +38,10 @@ class Extension:
         least_np = rows.known_np[sampling_np] + rows.due_np[sampling_np]  # tokens, if no draft is kept
         longest = max(int((rows.limit_np[sampling_np] - least_np).max()), 0)
         steady = draft.all_decode and not (waiting or draft.short or draft.has_turns)
-        wish = self._policy.wish(len(draft.rows_np), 1 + longest, steady)
+        wanted = self._policy.wanted(len(draft.rows_np), 1 + longest, steady)
         if draft.waits:
-            wish = min(wish, _BESIDE_WAITING)
-        draft.num_forwards = self._affordable(draft, sampling_np, wish)
+            wanted = min(wanted, _BESIDE_WAITING)
+        draft.num_forwards = self._affordable(draft, sampling_np, wanted)
         if draft.num_forwards > 1:
             self._book(draft)
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cadence.audio.asks import AskKind, SpeechAnswer, SpeechAsk, SpeechOptions
 from cadence.audio.errors import AudioError
 from cadence.audio.feature_config import FeatureConfig
 from cadence.audio.features import features_digest, log_mel
+from cadence.audio.queries import QueryKind, SpeechAnswer, SpeechOptions, SpeechQuery
 from cadence.audio.segments import SpeechSegment, TimedTokens
 from cadence.audio.timed_words import WindowText
 from cadence.audio.transcription import Transcription
@@ -33,15 +33,15 @@ def said(tokens: Sequence[int], logprob: float = -0.1, no_speech: float = 0.0) -
 
 
 def drive(
-    seconds: float, reply: Callable[[SpeechAsk], SpeechAnswer], **options: object
-) -> tuple[Transcription, list[SpeechAsk]]:
+    seconds: float, reply: Callable[[SpeechQuery], SpeechAnswer], **options: object
+) -> tuple[Transcription, list[SpeechQuery]]:
     samples_np = np.random.default_rng(0).uniform(-0.1, 0.1, int(seconds * RATE)).astype(np.float32)
-    run, asks = Transcription(samples_np, MODEL, SpeechOptions(**options)), list[SpeechAsk]()
-    while (ask := run.next()) is not None:
-        asks.append(ask)
-        run.answer(reply(ask))
-        assert len(asks) < 50
-    return run, asks
+    run, queries = Transcription(samples_np, MODEL, SpeechOptions(**options)), list[SpeechQuery]()
+    while (query := run.next()) is not None:
+        queries.append(query)
+        run.answer(reply(query))
+        assert len(queries) < 50
+    return run, queries
 
 
 def times(segments: Sequence[SpeechSegment]) -> list[tuple[float, float]]:
@@ -49,85 +49,85 @@ def times(segments: Sequence[SpeechSegment]) -> list[tuple[float, float]]:
 
 
 def test_a_short_recording_is_one_window() -> None:
-    run, asks = drive(3.0, lambda _: said([at(0), 7, 8, at(2.5), END]), language="en")
-    assert [ask.kind for ask in asks] == [AskKind.TEXT]
-    assert asks[0].prompt_token_ids == [101, 102, 105]
-    assert asks[0].sampling.speech_rules == VOCABULARY.rules(timestamps=True)
-    assert asks[0].features_np.shape == (80, 3000)
-    assert asks[0].digest == features_digest(asks[0].features_np)
+    run, queries = drive(3.0, lambda _: said([at(0), 7, 8, at(2.5), END]), language="en")
+    assert [query.kind for query in queries] == [QueryKind.TEXT]
+    assert queries[0].prompt_token_ids == [101, 102, 105]
+    assert queries[0].sampling.speech_rules == VOCABULARY.rules(timestamps=True)
+    assert queries[0].features_np.shape == (80, 3000)
+    assert queries[0].digest == features_digest(queries[0].features_np)
     assert (run.text, times(run.segments), run.seconds_done) == ("h i", [(0.0, 2.5)], 3.0)
 
 
 def test_the_language_is_asked_for_once() -> None:
-    def reply(ask: SpeechAsk) -> SpeechAnswer:
-        return said([103]) if ask.kind is AskKind.LANGUAGE else said([at(0), 1, at(20), END])
+    def reply(query: SpeechQuery) -> SpeechAnswer:
+        return said([103]) if query.kind is QueryKind.LANGUAGE else said([at(0), 1, at(20), END])
 
-    run, asks = drive(40.0, reply, task="translate")
-    assert [ask.kind for ask in asks] == [AskKind.LANGUAGE, AskKind.TEXT, AskKind.TEXT]
-    assert asks[0].prompt_token_ids == [101]
-    assert asks[0].sampling.allowed_token_ids == [102, 103]
-    assert asks[0].sampling.max_tokens == 1
-    assert asks[1].prompt_token_ids == [101, 103, 104]
+    run, queries = drive(40.0, reply, task="translate")
+    assert [query.kind for query in queries] == [QueryKind.LANGUAGE, QueryKind.TEXT, QueryKind.TEXT]
+    assert queries[0].prompt_token_ids == [101]
+    assert queries[0].sampling.allowed_token_ids == [102, 103]
+    assert queries[0].sampling.max_tokens == 1
+    assert queries[1].prompt_token_ids == [101, 103, 104]
     assert run.language == "de"
 
 
 def test_windows_begin_where_the_last_whole_segment_ended() -> None:
     replies = iter([[at(0), 1, at(10), at(10), 2, at(24), at(24), 3], [at(0), 3, 4, at(6), at(6), 5, at(16)]])
-    run, asks = drive(40.0, lambda _: said([*next(replies), END]), language="en")
+    run, queries = drive(40.0, lambda _: said([*next(replies), END]), language="en")
     samples_np = run._samples_np
-    np.testing.assert_array_equal(asks[1].features_np, log_mel(samples_np[24 * RATE :]))
+    np.testing.assert_array_equal(queries[1].features_np, log_mel(samples_np[24 * RATE :]))
     assert times(run.segments) == [(0.0, 10.0), (10.0, 24.0), (24.0, 30.0), (30.0, 40.0)]
     assert run.text == "b c d e f"
     # The text before comes first, without what was cut off.
-    assert asks[1].prompt_token_ids[:-3] == [106, at(0), 1, at(10), at(10), 2, at(24)]
+    assert queries[1].prompt_token_ids[:-3] == [106, at(0), 1, at(10), at(10), 2, at(24)]
 
 
 def test_text_before_is_optional_and_a_prompt_stays() -> None:
-    _, asks = drive(61.0, lambda _: said([at(0), 1, at(20), END]), language="en", previous_text=False, prompt=(7, 8))
-    assert [ask.prompt_token_ids for ask in asks] == [[106, 7, 8, 101, 102, 105]] * 3
+    _, queries = drive(61.0, lambda _: said([at(0), 1, at(20), END]), language="en", previous_text=False, prompt=(7, 8))
+    assert [query.prompt_token_ids for query in queries] == [[106, 7, 8, 101, 102, 105]] * 3
 
 
 def test_context_is_at_most_half_of_the_decoder() -> None:
-    _, asks = drive(1.0, lambda _: said([END]), language="en", prompt=tuple(range(90)) * 5)
-    prompt = asks[0].prompt_token_ids
+    _, queries = drive(1.0, lambda _: said([END]), language="en", prompt=tuple(range(90)) * 5)
+    prompt = queries[0].prompt_token_ids
     assert len(prompt) == 1 + 223 + 3
     assert prompt[1:224] == (list(range(90)) * 5)[-223:]
-    assert asks[0].sampling.max_tokens == 448 - len(prompt)
+    assert queries[0].sampling.max_tokens == 448 - len(prompt)
 
 
 def test_bad_text_is_tried_again_hotter() -> None:
-    def reply(ask: SpeechAsk) -> SpeechAnswer:
-        hot = ask.sampling.temperature
+    def reply(query: SpeechQuery) -> SpeechAnswer:
+        hot = query.sampling.temperature
         return said([at(0), *([1] * 60 if hot < 0.4 else [1, 2, 3]), at(2), END])
 
-    run, asks = drive(3.0, reply, language="en")
-    assert [ask.sampling.temperature for ask in asks] == [0.0, 0.2, 0.4]
+    run, queries = drive(3.0, reply, language="en")
+    assert [query.sampling.temperature for query in queries] == [0.0, 0.2, 0.4]
     assert (run.text, run.segments[0].temperature) == ("b c d", 0.4)
 
 
 def test_the_last_try_counts_and_is_no_context() -> None:
-    run, asks = drive(35.0, lambda _: said([at(0), *[1] * 60, at(2), END]), language="en", temperatures=(0.0, 1.0))
-    assert [ask.sampling.temperature for ask in asks] == [0.0, 1.0] * 2
+    run, queries = drive(35.0, lambda _: said([at(0), *[1] * 60, at(2), END]), language="en", temperatures=(0.0, 1.0))
+    assert [query.sampling.temperature for query in queries] == [0.0, 1.0] * 2
     assert len(run.segments) == 2
-    assert asks[2].prompt_token_ids == [101, 102, 105]
+    assert queries[2].prompt_token_ids == [101, 102, 105]
 
 
 @pytest.mark.parametrize(("no_speech", "text"), [(0.9, ""), (0.1, "b")])
 def test_doubtful_text_over_silence_is_dropped(no_speech: float, text: str) -> None:
-    def reply(ask: SpeechAsk) -> SpeechAnswer:
+    def reply(query: SpeechQuery) -> SpeechAnswer:
         return said([at(0), 1, at(2), END], logprob=-2.0, no_speech=no_speech)
 
-    run, asks = drive(3.0, reply, language="en", temperatures=(0.0,))
-    assert [ask.kind for ask in asks] == [AskKind.TEXT, AskKind.NO_SPEECH]
-    assert asks[1].prompt_token_ids == [101]
-    assert asks[1].sampling.logprob_token_ids == [VOCABULARY.no_speech]
+    run, queries = drive(3.0, reply, language="en", temperatures=(0.0,))
+    assert [query.kind for query in queries] == [QueryKind.TEXT, QueryKind.NO_SPEECH]
+    assert queries[1].prompt_token_ids == [101]
+    assert queries[1].sampling.logprob_token_ids == [VOCABULARY.no_speech]
     assert run.text == text
 
 
 def test_times_do_not_count_as_doubts() -> None:
     answer = SpeechAnswer(token_ids=(at(0), 1, at(2)), logprobs=(-9.0, -0.1, -9.0), named={})
-    _, asks = drive(3.0, lambda _: answer, language="en")
-    assert len(asks) == 1
+    _, queries = drive(3.0, lambda _: answer, language="en")
+    assert len(queries) == 1
 
 
 def along(*places: tuple[float, float], positions: int = 1500) -> SpeechAnswer:
@@ -139,16 +139,16 @@ def along(*places: tuple[float, float], positions: int = 1500) -> SpeechAnswer:
 
 
 def test_words_have_the_times_at_which_their_tokens_are_said() -> None:
-    def reply(ask: SpeechAsk) -> SpeechAnswer:
-        if ask.kind is AskKind.TEXT:
+    def reply(query: SpeechQuery) -> SpeechAnswer:
+        if query.kind is QueryKind.TEXT:
             return said([at(0.5), 7, 33, 8, at(2.5), at(2.5), 9, at(3), at(3), END])
         return along((0, 1), (1, 1.2), (1.2, 2.5), (2.5, 2.8), (2.8, 3), positions=150)
 
-    run, asks = drive(3.0, reply, language="en", word_times=True)
-    assert [ask.kind for ask in asks] == [AskKind.TEXT, AskKind.WORDS]
-    assert asks[1].prompt_token_ids == [101, 102, 105, 108, 7, 33, 8, 9]
-    assert asks[1].alignment == AlignmentSpec(3, 150, MODEL.alignment_heads)
-    assert asks[1].digest == asks[0].digest
+    run, queries = drive(3.0, reply, language="en", word_times=True)
+    assert [query.kind for query in queries] == [QueryKind.TEXT, QueryKind.WORDS]
+    assert queries[1].prompt_token_ids == [101, 102, 105, 108, 7, 33, 8, 9]
+    assert queries[1].alignment == AlignmentSpec(3, 150, MODEL.alignment_heads)
+    assert queries[1].digest == queries[0].digest
     words = [[(one.word, round(one.start, 2), round(one.end, 2)) for one in each.words] for each in run.segments]
     assert words == [[(" hh", 0.5, 1.2), (" i", 1.2, 2.5)], [(" j", 2.5, 2.8)]]
     assert [segment.text for segment in run.segments] == [" hh i", " j"]
@@ -164,8 +164,8 @@ def test_words_of_a_recording_without_its_silences_have_its_times() -> None:
     assert run._windows.current is not None and run._windows.current.num_samples == round(heard * RATE)
     run.next()
     run.answer(said([at(0.3), 7, 8, 9, at(5), at(5), END]))
-    ask = run.next()
-    assert ask is not None and ask.alignment.positions == 260
+    query = run.next()
+    assert query is not None and query.alignment.positions == 260
     run.answer(along((0, 1), (1, 2.3), (2.3, 4), (4, 5.2), positions=260))
     (segment,) = run.segments
     found = [(round(word.start, 2), round(word.end, 2)) for word in segment.words]
@@ -173,8 +173,8 @@ def test_words_of_a_recording_without_its_silences_have_its_times() -> None:
 
 
 def test_a_window_without_text_is_not_looked_for() -> None:
-    run, asks = drive(3.0, lambda _: said([at(0), at(2), END]), language="en", word_times=True)
-    assert [ask.kind for ask in asks] == [AskKind.TEXT] and run.segments == []
+    run, queries = drive(3.0, lambda _: said([at(0), at(2), END]), language="en", word_times=True)
+    assert [query.kind for query in queries] == [QueryKind.TEXT] and run.segments == []
 
 
 def test_a_pause_belongs_to_no_word() -> None:
@@ -200,8 +200,8 @@ def test_segments_have_the_logprobs_of_their_text() -> None:
 
 
 def test_silence_can_be_asked_for_always() -> None:
-    run, asks = drive(3.0, lambda _: said([at(0), 1, at(2)], no_speech=0.25), language="en", always_no_speech=True)
-    assert [ask.kind for ask in asks] == [AskKind.TEXT, AskKind.NO_SPEECH]
+    run, queries = drive(3.0, lambda _: said([at(0), 1, at(2)], no_speech=0.25), language="en", always_no_speech=True)
+    assert [query.kind for query in queries] == [QueryKind.TEXT, QueryKind.NO_SPEECH]
     assert run.segments[0].no_speech_prob == pytest.approx(0.25)
 
 
@@ -209,10 +209,10 @@ def test_without_times_windows_end_at_a_quiet_place() -> None:
     samples_np = np.random.default_rng(0).uniform(-0.1, 0.1, 40 * RATE).astype(np.float32)
     samples_np[int(27.0 * RATE) : int(27.3 * RATE)] = 0.0
     run = Transcription(samples_np, MODEL, SpeechOptions(language="en", timestamps=False))
-    ask = run.next()
-    assert ask is not None
-    assert ask.prompt_token_ids == [101, 102, 105, 108]
-    assert not ask.sampling.speech_rules.timestamps
+    query = run.next()
+    assert query is not None
+    assert query.prompt_token_ids == [101, 102, 105, 108]
+    assert not query.sampling.speech_rules.timestamps
     run.answer(said([1, 2, END]))
     assert 27.0 <= run.seconds_done <= 27.3
     run.next()
@@ -223,8 +223,8 @@ def test_without_times_windows_end_at_a_quiet_place() -> None:
 
 
 def test_a_window_without_progress_is_left() -> None:
-    run, asks = drive(70.0, lambda _: said([at(0), at(0), 1]), language="en")
-    assert len(asks) == 3
+    run, queries = drive(70.0, lambda _: said([at(0), at(0), 1]), language="en")
+    assert len(queries) == 3
     assert run.seconds_done == 70.0
 
 
@@ -245,11 +245,11 @@ def test_any_tokens_lead_to_the_end_with_times_in_the_recording(
     samples_np[4000:9000] = 0.0
     run, tokens = Transcription(samples_np, SMALL, SpeechOptions(language="de", **options)), cycle(said_tokens)
     most = 6 * 2 * len(samples_np) / 20 + 12  # tries of a window, asks of a try, steps of time
-    while (ask := run.next()) is not None:
+    while (query := run.next()) is not None:
         before = run.seconds_done
         run.answer(said(next(tokens), logprob, no_speech=0.5))
         assert run.seconds_done >= before
-        assert len(ask.prompt_token_ids) + (ask.sampling.max_tokens or 0) <= MODEL.max_length
+        assert len(query.prompt_token_ids) + (query.sampling.max_tokens or 0) <= MODEL.max_length
         most -= 1
         assert most > 0
     assert all(0 <= each.start <= each.end <= run.seconds for each in run.segments)

@@ -14,16 +14,16 @@ from cadence.entrypoints.cli.transcribe import command
 from cadence.entrypoints.cli.transcribe.command import Job, transcribe_all
 from cadence.entrypoints.cli.transcribe.writing import format_of, output_paths
 from cadence.entrypoints.speech.recordings import Recordings
-from cadence.entrypoints.speech.requests import TranscriptWish
+from cadence.entrypoints.speech.requests import TranscriptionParams
 from cadence.entrypoints.speech.service import NullTranscriber, Speech
 from tests.server.fakes_speech import TEXT, TellsTimes, sound
 
-PLAIN = TranscriptWish()
+PLAIN = TranscriptionParams()
 
 
-def transcribe(jobs: list[Job], wish: TranscriptWish = PLAIN) -> int:
+def transcribe(jobs: list[Job], params: TranscriptionParams = PLAIN) -> int:
     async def run() -> int:
-        return await transcribe_all(Speech(TellsTimes(), Recordings()), jobs, wish)
+        return await transcribe_all(Speech(TellsTimes(), Recordings()), jobs, params)
 
     return asyncio.run(run())
 
@@ -57,7 +57,7 @@ def test_a_terminal_gets_the_words_as_they_come(
 def test_words_have_times_in_json_and_are_subtitles_one_by_one(
     files: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    timed = TranscriptWish(word_times=True)
+    timed = TranscriptionParams(word_times=True)
     transcribe([Job(files[0], None, "json")], timed)
     words = json.loads(capsys.readouterr().out)["words"]
     assert " ".join(word["word"] for word in words) == TEXT
@@ -112,4 +112,4 @@ def test_mistakes_are_told_before_a_model_is_loaded(tmp_path: Path) -> None:
 
 def test_a_model_that_does_not_hear_says_so() -> None:
     with pytest.raises(Exception, match="does not transcribe"):
-        NullTranscriber().check(TranscriptWish())
+        NullTranscriber().check(TranscriptionParams())

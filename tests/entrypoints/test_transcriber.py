@@ -17,9 +17,9 @@ from cadence.core.outputs import CompletionOutput, Logprob, RequestOutput
 from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.server.chat.failures import raise_failure
 from cadence.entrypoints.server.http.errors import ApiError
-from cadence.entrypoints.speech.events import Heard, PartialText, SpokenSegment, SpokenText, Transcript
+from cadence.entrypoints.speech.events import PartialText, SpokenSegment, SpokenText, Transcript, TranscriptProgress
 from cadence.entrypoints.speech.recordings import Recordings
-from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptWish
+from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptionParams
 from cadence.entrypoints.speech.transcriber import WhisperTranscriber
 from tests.helpers.speech import MODEL, VOCABULARY, at
 from tests.server.fakes_speech import sound
@@ -62,16 +62,16 @@ class ScriptedEngine:
         return matrix_np
 
 
-def heard(engine: ScriptedEngine, seconds: float, wish: TranscriptWish) -> list[Any]:
+def heard(engine: ScriptedEngine, seconds: float, params: TranscriptionParams) -> list[Any]:
     samples_np = np.random.default_rng(0).uniform(-0.1, 0.1, int(seconds * RATE)).astype(np.float32)
 
     async def collect() -> list[Any]:
         recordings = Recordings()
         transcriber = WhisperTranscriber(engine, MODEL, recordings, raise_failure)  # type: ignore[arg-type]
-        transcriber.check(wish)
+        transcriber.check(params)
         request = SpeechRequest("rec", priority=3, prompt_fields={"cache_salt": "salt"})
         try:
-            return [event async for event in transcriber.transcribe(samples_np, wish, request)]
+            return [event async for event in transcriber.transcribe(samples_np, params, request)]
         finally:
             recordings.close()
 
@@ -80,7 +80,7 @@ def heard(engine: ScriptedEngine, seconds: float, wish: TranscriptWish) -> list[
 
 def test_two_windows_give_their_segments_in_order() -> None:
     engine = ScriptedEngine([at(0), 1, at(10), at(10), 2, at(24), at(24), 3, END], [at(0), 3, at(6), END])
-    events = heard(engine, 40.0, TranscriptWish(language="English"))
+    events = heard(engine, 40.0, TranscriptionParams(language="English"))
     assert [event.text for event in events if isinstance(event, SpokenText)] == ["b", " c", " d"]
     segments = [event for event in events if isinstance(event, SpokenSegment)]
     assert [(one.number, one.segment.start, one.segment.end) for one in segments] == [
@@ -88,7 +88,7 @@ def test_two_windows_give_their_segments_in_order() -> None:
         (1, 10, 24),
         (2, 24, 30),
     ]
-    assert [event.done for event in events if isinstance(event, Heard)] == [0.0, 24.0, 40.0]
+    assert [event.done for event in events if isinstance(event, TranscriptProgress)] == [0.0, 24.0, 40.0]
     last = events[-1]
     assert isinstance(last, Transcript)
     assert (last.text, last.language, last.duration) == ("b c d", "en", 40.0)
@@ -97,7 +97,7 @@ def test_two_windows_give_their_segments_in_order() -> None:
 
 def test_each_window_is_a_request_with_its_features() -> None:
     engine = ScriptedEngine([102], [at(0), 1, END])
-    heard(engine, 3.0, TranscriptWish(sampling={"repetition_penalty": 1.2}, seed=7))
+    heard(engine, 3.0, TranscriptionParams(sampling={"repetition_penalty": 1.2}, seed=7))
     (language, found, first, options), (text, sampling, second, _) = engine.asked
     assert first == "rec-0" and second == "rec-1" and options["priority"] == 3
     content = text["encoder_prompt"]
@@ -111,14 +111,14 @@ def test_each_window_is_a_request_with_its_features() -> None:
 
 def test_partial_text_grows_and_is_followed_by_the_final_one() -> None:
     engine = ScriptedEngine([at(0), 1, 2, at(2), END])
-    events = heard(engine, 3.0, TranscriptWish(language="en", partial_text=True))
+    events = heard(engine, 3.0, TranscriptionParams(language="en", partial_text=True))
     assert [event.text for event in events if isinstance(event, PartialText)] == ["", " b", " b c", " b c"]
     assert [event.text for event in events if isinstance(event, SpokenText)] == ["b c"]
 
 
 def test_words_are_asked_for_of_the_same_content_and_come_with_their_segments() -> None:
     engine = ScriptedEngine([at(0), 1, 2, at(2), END])
-    events = heard(engine, 3.0, TranscriptWish(language="en", word_times=True))
+    events = heard(engine, 3.0, TranscriptionParams(language="en", word_times=True))
     ((prompt, spec, name, options),) = engine.aligned
     assert prompt["encoder_prompt"].digest == engine.asked[0][0]["encoder_prompt"].digest
     assert (prompt["cache_salt"], name, options["priority"]) == ("salt", "rec-1", 3)
@@ -131,33 +131,33 @@ def test_words_have_no_times_where_layers_lie_in_stages() -> None:
     engine = ScriptedEngine([at(0), 1, 2, at(2), END])
     engine.config.parallel.pipeline_parallel_size = 2
     with pytest.raises(InvalidRequestError, match="pipeline_parallel_size=1"):
-        heard(engine, 3.0, TranscriptWish(language="en", word_times=True))
-    heard(engine, 3.0, TranscriptWish(language="en"))
+        heard(engine, 3.0, TranscriptionParams(language="en", word_times=True))
+    heard(engine, 3.0, TranscriptionParams(language="en"))
 
 
 def test_a_temperature_is_tried_alone() -> None:
     engine = ScriptedEngine([at(0), 1, END])
-    heard(engine, 3.0, TranscriptWish(language="en", temperature=0.7))
+    heard(engine, 3.0, TranscriptionParams(language="en", temperature=0.7))
     assert engine.asked[0][1].temperature == 0.7
 
 
 @pytest.mark.parametrize(
-    ("wish", "field"),
+    ("params", "field"),
     [
-        (TranscriptWish(language="klingon"), "language"),
-        (TranscriptWish(temperature=-1.0), "temperature"),
-        (TranscriptWish(sampling={"top_p": 3.0}), "top_p"),
+        (TranscriptionParams(language="klingon"), "language"),
+        (TranscriptionParams(temperature=-1.0), "temperature"),
+        (TranscriptionParams(sampling={"top_p": 3.0}), "top_p"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before(wish: TranscriptWish, field: str) -> None:
+def test_what_cannot_be_done_is_refused_before(params: TranscriptionParams, field: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        heard(ScriptedEngine(), 3.0, wish)
+        heard(ScriptedEngine(), 3.0, params)
     assert caught.value.field == field
 
 
 def test_a_window_that_fails_is_no_transcript() -> None:
     with pytest.raises(ApiError):
-        heard(ScriptedEngine([at(0), 1], finish_reason="abort"), 3.0, TranscriptWish(language="en"))
+        heard(ScriptedEngine([at(0), 1], finish_reason="abort"), 3.0, TranscriptionParams(language="en"))
 
 
 def test_recordings_in_memory_are_bounded() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cadence.audio.asks import SpeechModel
 from cadence.audio.feature_config import FeatureConfig
+from cadence.audio.queries import SpeechModel
 from cadence.audio.vocabulary import SpeechVocabulary
 
 # Text tokens 0 to 99 are " a", " b", ..., and from 26 on the letters alone.

@@ -15,7 +15,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.server import app as app_module
 from cadence.entrypoints.server.http.uploads import UPLOAD_PATHS
 from cadence.entrypoints.speech.recordings import Recordings
-from cadence.entrypoints.speech.requests import TranscriptWish
+from cadence.entrypoints.speech.requests import TranscriptionParams
 from cadence.entrypoints.speech.service import Speech
 from tests.hostile.case import Case
 from tests.hostile.forms import FormCases
@@ -28,10 +28,10 @@ SHARE = 7  # of the cases of fields, one in so many is sent by `make test`
 
 
 class ChecksAsModels(TellsTimes):
-    def check(self, wish: TranscriptWish) -> None:
-        if wish.language:
-            language_code(wish.language)
-        SamplingParams(temperature=wish.temperature, seed=wish.seed, **wish.sampling)
+    def check(self, params: TranscriptionParams) -> None:
+        if params.language:
+            language_code(params.language)
+        SamplingParams(temperature=params.temperature, seed=params.seed, **params.sampling)
 
 
 @pytest.fixture(scope="module")

@@ -128,7 +128,7 @@ def test_the_window_of_a_burst_in_flight_counts() -> None:
 
 
 def lengths(policy: BurstPolicy, *cases: tuple[int, int, bool]) -> list[int]:
-    return [policy.wish(*case) for case in cases]
+    return [policy.wanted(*case) for case in cases]
 
 
 def test_explicit_bursts_are_as_long_as_asked_for() -> None:

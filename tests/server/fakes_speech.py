@@ -7,8 +7,15 @@ from typing import Any
 
 from cadence.audio.segments import SpeechSegment, WordTime
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.speech.events import Heard, PartialText, SpokenSegment, SpokenText, Transcript, TranscriptEvent
-from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptWish
+from cadence.entrypoints.speech.events import (
+    PartialText,
+    SpokenSegment,
+    SpokenText,
+    Transcript,
+    TranscriptEvent,
+    TranscriptProgress,
+)
+from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptionParams
 from tests.helpers.recordings import tone, wav_file
 
 WORDS = ((0.0, 1.5, " It was the best"), (1.5, 61.25, " of times."))
@@ -31,27 +38,27 @@ class TellsTimes:
     """Says the same of every recording, and notes what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[float, TranscriptWish, SpeechRequest]] = []
+        self.asked: list[tuple[float, TranscriptionParams, SpeechRequest]] = []
 
-    def check(self, wish: TranscriptWish) -> None:
-        if wish.language == "xx":
+    def check(self, params: TranscriptionParams) -> None:
+        if params.language == "xx":
             raise InvalidRequestError("language is not one of the model's: 'xx'", "language")
 
     async def transcribe(
-        self, samples_np: Any, wish: TranscriptWish, request: SpeechRequest
+        self, samples_np: Any, params: TranscriptionParams, request: SpeechRequest
     ) -> AsyncGenerator[TranscriptEvent, None]:
         seconds = len(samples_np) / 16_000
-        self.asked.append((seconds, wish, request))
+        self.asked.append((seconds, params, request))
         segments = []
-        yield Heard(0.0, seconds)
+        yield TranscriptProgress(0.0, seconds)
         for number, (start, end, text) in enumerate(WORDS):
-            if wish.partial_text:
+            if params.partial_text:
                 yield PartialText(text[:4])
-            words = timed(text, start, end) if wish.word_times else ()
+            words = timed(text, start, end) if params.word_times else ()
             said = tuple((ord(character), -0.25) for character in text.strip()[:2])
             segment = SpeechSegment(start=start, end=end, text=text, tokens=(number,), words=words, logprobs=said)
             segments.append(segment)
             yield SpokenText(text.lstrip() if number == 0 else text, segment)
             yield SpokenSegment(number, segment)
-        yield Heard(seconds, seconds)
-        yield Transcript(text=TEXT, language="en", task=wish.task, duration=seconds, segments=segments)
+        yield TranscriptProgress(seconds, seconds)
+        yield Transcript(text=TEXT, language="en", task=params.task, duration=seconds, segments=segments)

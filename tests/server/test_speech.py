@@ -148,7 +148,7 @@ def test_words_have_times_where_they_are_asked_for(app: RunningApp, teller: Tell
         )
 
     both, words, segments = told("word", "segment"), told("word"), told("segment")
-    assert [wish.word_times for _, wish, _ in teller.asked] == [True, True, False]
+    assert [params.word_times for _, params, _ in teller.asked] == [True, True, False]
     assert " ".join(word.word for word in both.words) == TEXT
     assert [(word.start, word.end) for word in both.words[-2:]] == [(1.5, 31.375), (31.375, 61.25)]
     assert (len(both.segments), words.segments, segments.words) == (2, None, None)
@@ -200,9 +200,9 @@ def test_long_silences_are_dropped_where_a_client_asks(
     client.audio.transcriptions.create(model=MODEL, file=("a.wav", sound()), chunking_strategy=strategy)
     post(app, chunking_strategy=strategy if strategy == "auto" else json.dumps(strategy))
     post(app)
-    wishes = [wish for _, wish, _ in teller.asked]
-    assert [wish.drop_silence for wish in wishes] == [True, True, False]
-    assert wishes[0].activity == wishes[1].activity == replace(DEFAULT_ACTIVITY, **changes)
+    given = [params for _, params, _ in teller.asked]
+    assert [params.drop_silence for params in given] == [True, True, False]
+    assert given[0].activity == given[1].activity == replace(DEFAULT_ACTIVITY, **changes)
 
 
 def test_a_form_is_needed_and_a_file_in_it(app: RunningApp) -> None:

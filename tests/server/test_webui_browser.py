@@ -378,7 +378,7 @@ NOTE = "The server wants a key that this tab does not have. " * 12
 
 # What names something in a view: (its text, left, top, right, bottom), from top to bottom.
 HEADINGS = """
-  const named = "h2, h3, dt, .soft, .switch, #clear, #empty, .embed-form label, .speech-wishes label";
+  const named = "h2, h3, dt, .soft, .switch, #clear, #empty, .embed-form label, .speech-options label";
   const shown = document.querySelectorAll(`#${arguments[0]} :is(${named})`);
   return [...shown].map((each) => [each.textContent, each.getBoundingClientRect()]).filter(([, box]) => box.height)
     .map(([text, box]) => [text, box.left, box.top, box.right, box.bottom]).sort((one, other) => one[2] - other[2]);"""

@@ -58,8 +58,8 @@ def test_the_microphone_is_recorded_and_its_words_are_shown(page: Page, teller: 
     page.get("#speech-end").click()
     wait_done(page)
     assert lines(page) == LINES
-    ((seconds, wish, _),) = teller.asked
-    assert seconds > 0.5 and wish.language == "en" and wish.partial_text
+    ((seconds, params, _),) = teller.asked
+    assert seconds > 0.5 and params.language == "en" and params.partial_text
     assert page.get("#speech-record").is_displayed() and not page.get("#speech-end").is_displayed()
     assert page.get("#speech-partial").text == ""
 

@@ -22,7 +22,7 @@ from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.shown import shown
 from cadence.engine.text.encoder_prompts import NO_ENCODER_PROMPTS, prompts_of
-from cadence.engine.text.pooled_ask import NO_SAMPLING, PooledAsk
+from cadence.engine.text.pooled_options import NO_SAMPLING, PooledOptions
 from cadence.engine.text.prompts import ParsedPrompt, parse_prompt
 from cadence.engine.text.token_ids import check_range, integers
 from cadence.text.cut_texts import encode_cut
@@ -173,15 +173,15 @@ class InputProcessor:
         lora_request: object = None,
     ) -> ProcessedInput:
         """Parameters without a task have the model's first."""
-        return self.process_pooled(request_id, prompt, self.pooled_ask(params, priority, lora_request))
+        return self.process_pooled(request_id, prompt, self.pooled_options(params, priority, lora_request))
 
-    def pooled_ask(
+    def pooled_options(
         self, params: PoolingParams, priority: int = 0, lora_request: object = None, warnings: Sequence[str] = ()
-    ) -> PooledAsk:
+    ) -> PooledOptions:
         """What one request, or each of several, wants of its prompt."""
         adapter = adapter_of(lora_request, self._limits.adapters)
         check_priority(priority)
-        return PooledAsk(
+        return PooledOptions(
             spec=self._limits.pooling.spec(params),
             adapter=adapter,
             sampling=NO_SAMPLING[params.skip_reading_prefix_cache],
@@ -191,13 +191,13 @@ class InputProcessor:
             warnings=warnings,
         )
 
-    def process_pooled(self, request_id: str, prompt: Any, ask: PooledAsk) -> ProcessedInput:
+    def process_pooled(self, request_id: str, prompt: Any, options: PooledOptions) -> ProcessedInput:
         parsed = NO_ENCODER_PROMPTS.divided(parse_prompt(prompt))
-        spec, token_ids = ask.spec, self._pooled_tokens(parsed, ask.kept)
+        spec, token_ids = options.spec, self._pooled_tokens(parsed, options.kept)
         if parsed.second_from:
             spec = replace(spec, second_from=_checked_place(parsed.second_from, len(token_ids)))
-        given = ask.attachments(spec)
-        return self._without_tokens(request_id, parsed, token_ids, ask.sampling, given, ask.priority)
+        given = options.attachments(spec)
+        return self._without_tokens(request_id, parsed, token_ids, options.sampling, given, options.priority)
 
     def process_alignment(
         self, request_id: str, prompt: Any, spec: AlignmentSpec, priority: int = 0, lora_request: object = None

@@ -31,7 +31,7 @@ class SpokenSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class TranscriptProgress:
     """How far the recording was read, in seconds."""
 
     done: float
@@ -49,4 +49,4 @@ class Transcript:
     segments: list[SpeechSegment] = field(default_factory=list)
 
 
-TranscriptEvent = PartialText | SpokenText | SpokenSegment | Heard | Transcript
+TranscriptEvent = PartialText | SpokenText | SpokenSegment | TranscriptProgress | Transcript

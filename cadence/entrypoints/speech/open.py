@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING
 
-from cadence.audio.asks import SpeechModel
 from cadence.audio.feature_config import read_feature_config
 from cadence.audio.limits import DEFAULT_LIMITS, AudioLimits
+from cadence.audio.queries import SpeechModel
 from cadence.audio.vocabulary import SpeechVocabulary, read_speech_vocabulary
 from cadence.config.hf import HFConfig
 from cadence.core.errors import ModelFileError

@@ -39,7 +39,7 @@ class Recordings:
     async def opened(self, read: Callable[[], bytes]) -> AsyncGenerator[FloatArray, None]:
         """The samples [n] of a file, at the rate that models want. `read` gives its bytes, in a thread."""
         async with self._places:
-            samples_np = await self.beside(lambda: decode_audio(read(), self._limits))
+            samples_np = await self.in_thread(lambda: decode_audio(read(), self._limits))
             size = samples_np.nbytes
             await self._take(size)
         try:
@@ -48,7 +48,7 @@ class Recordings:
             self._held -= size
             self._wake()
 
-    async def beside(self, work: Callable[[], T]) -> T:
+    async def in_thread(self, work: Callable[[], T]) -> T:
         """Work on samples, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 

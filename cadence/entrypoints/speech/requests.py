@@ -12,7 +12,7 @@ TRANSCRIBE, TRANSLATE = "transcribe", "translate"
 
 
 @dataclass(frozen=True, slots=True)
-class TranscriptWish:
+class TranscriptionParams:
     task: str = TRANSCRIBE  # or TRANSLATE: to English
     language: str = ""  # of the speech, by its code or name; "" = it is found out
     prompt: str = ""  # text before the recording, or names that are spoken in it

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from cadence.audio.asks import AskKind, SpeechAnswer, SpeechAsk, SpeechModel, SpeechOptions
 from cadence.audio.languages import language_code
 from cadence.audio.prompts import start_tokens
+from cadence.audio.queries import QueryKind, SpeechAnswer, SpeechModel, SpeechOptions, SpeechQuery
 from cadence.audio.segments import SpeechSegment
 from cadence.audio.transcription import Transcription
 from cadence.core.alignment import AlignmentSpec
@@ -21,15 +21,15 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.entrypoints.speech.events import (
-    Heard,
     PartialText,
     SpokenSegment,
     SpokenText,
     Transcript,
     TranscriptEvent,
+    TranscriptProgress,
 )
 from cadence.entrypoints.speech.recordings import Recordings
-from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptWish
+from cadence.entrypoints.speech.requests import SpeechRequest, TranscriptionParams
 
 if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float32]
 CheckEnd = Callable[[CompletionOutput], None]
 
-ANY_LANGUAGE = "en"  # stands for the one that is found out, where a wish is checked
+ANY_LANGUAGE = "en"  # stands for the one that is found out, where parameters are checked
 
 
 class WhisperTranscriber:
-    """Shared by all recordings; each is one `Transcription`, whose asks are requests of their own."""
+    """Shared by all recordings; each is one `Transcription`, whose queries are requests of their own."""
 
     def __init__(self, llm: AsyncLLM, model: SpeechModel, recordings: Recordings, check_end: CheckEnd) -> None:
         """check_end: raises where the engine ended a request badly"""
@@ -50,64 +50,65 @@ class WhisperTranscriber:
         self._recordings = recordings
         self._check_end = check_end
 
-    def check(self, wish: TranscriptWish) -> None:
+    def check(self, params: TranscriptionParams) -> None:
         stages = self._llm.config.parallel.pipeline_parallel_size
-        if wish.word_times and stages > 1:
+        if params.word_times and stages > 1:
             raise InvalidRequestError(f"{AlignmentSpec.lacking}; it is {stages}", "timestamp_granularities")
-        start_tokens(self._model.vocabulary, wish.language or ANY_LANGUAGE, wish.task, timestamps=True)
-        SamplingParams(temperature=wish.temperature, seed=wish.seed, **wish.sampling)  # raises, where out of range
+        start_tokens(self._model.vocabulary, params.language or ANY_LANGUAGE, params.task, timestamps=True)
+        # Raises where one is out of range:
+        SamplingParams(temperature=params.temperature, seed=params.seed, **params.sampling)
 
     async def transcribe(
-        self, samples_np: FloatArray, wish: TranscriptWish, request: SpeechRequest
+        self, samples_np: FloatArray, params: TranscriptionParams, request: SpeechRequest
     ) -> AsyncGenerator[TranscriptEvent, None]:
-        options = await self._options(wish)
-        work = await self._recordings.beside(lambda: Transcription(samples_np, self._model, options))
-        yield Heard(0.0, work.seconds)
+        options = await self._options(params)
+        work = await self._recordings.in_thread(lambda: Transcription(samples_np, self._model, options))
+        yield TranscriptProgress(0.0, work.seconds)
         number = 0
-        while (ask := work.next()) is not None:
+        while (query := work.next()) is not None:
             answer = SpeechAnswer((), (), {})
-            answering = self._aligned if ask.kind is AskKind.WORDS else self._answers
-            async with aclosing(answering(ask, wish, request, number)) as answers:
+            answering = self._aligned if query.kind is QueryKind.WORDS else self._answers
+            async with aclosing(answering(query, params, request, number)) as answers:
                 async for answer, is_whole in answers:
-                    if wish.partial_text and not is_whole and ask.kind is AskKind.TEXT:
+                    if params.partial_text and not is_whole and query.kind is QueryKind.TEXT:
                         yield PartialText(self._text(answer))
             number += 1
             whole = answer
-            segments = await self._recordings.beside(lambda: work.answer(whole))  # noqa: B023 (awaited at once)
-            for event in _told(work.segments, len(segments)):
+            segments = await self._recordings.in_thread(lambda: work.answer(whole))  # noqa: B023 (awaited at once)
+            for event in _segment_events(work.segments, len(segments)):
                 yield event
-            yield Heard(work.seconds_done, work.seconds)
+            yield TranscriptProgress(work.seconds_done, work.seconds)
         yield Transcript(
             text=work.text,
             language=work.language,
-            task=wish.task,
+            task=params.task,
             duration=work.seconds,
             segments=work.segments,
         )
 
-    async def _options(self, wish: TranscriptWish) -> SpeechOptions:
-        prompt = (await self._llm.texts.encode(f" {wish.prompt.strip()}")).ids if wish.prompt.strip() else []
+    async def _options(self, params: TranscriptionParams) -> SpeechOptions:
+        prompt = (await self._llm.texts.encode(f" {params.prompt.strip()}")).ids if params.prompt.strip() else []
         plain = SpeechOptions(
-            language=language_code(wish.language) if wish.language else "",
-            task=wish.task,
+            language=language_code(params.language) if params.language else "",
+            task=params.task,
             prompt=tuple(token for token in prompt if token < self._model.vocabulary.end_of_text),
-            max_tokens=wish.max_tokens,
-            seed=wish.seed,
-            word_times=wish.word_times,
-            drop_silence=wish.drop_silence,
-            activity=wish.activity,
+            max_tokens=params.max_tokens,
+            seed=params.seed,
+            word_times=params.word_times,
+            drop_silence=params.drop_silence,
+            activity=params.activity,
         )
-        return replace(plain, temperatures=(wish.temperature,)) if wish.temperature else plain
+        return replace(plain, temperatures=(params.temperature,)) if params.temperature else plain
 
     async def _answers(
-        self, ask: SpeechAsk, wish: TranscriptWish, request: SpeechRequest, number: int
+        self, query: SpeechQuery, params: TranscriptionParams, request: SpeechRequest, number: int
     ) -> AsyncGenerator[tuple[SpeechAnswer, bool], None]:
         """What the engine has said so far, and whether that is all."""
-        sampling = replace(ask.sampling, output_kind=RequestOutputKind.DELTA)
-        if ask.kind is AskKind.TEXT:
-            sampling = replace(sampling, **wish.sampling)
+        sampling = replace(query.sampling, output_kind=RequestOutputKind.DELTA)
+        if query.kind is QueryKind.TEXT:
+            sampling = replace(sampling, **params.sampling)
         given: dict[str, Any] = {"priority": request.priority, "lora_request": request.lora_request}
-        outputs = self._llm.generate(self._prompt(ask, request), sampling, f"{request.name}-{number}", **given)
+        outputs = self._llm.generate(self._prompt(query, request), sampling, f"{request.name}-{number}", **given)
         said: CompletionOutput | None = None
         async with aclosing(cast(AsyncGenerator[RequestOutput, None], outputs)) as parts:
             async for output in parts:
@@ -117,30 +118,30 @@ class WhisperTranscriber:
                 yield SpeechAnswer.of(said), output.finished
 
     async def _aligned(
-        self, ask: SpeechAsk, wish: TranscriptWish, request: SpeechRequest, number: int
+        self, query: SpeechQuery, params: TranscriptionParams, request: SpeechRequest, number: int
     ) -> AsyncGenerator[tuple[SpeechAnswer, bool], None]:
         """The same, where no token is asked for."""
         given: dict[str, Any] = {"priority": request.priority, "lora_request": request.lora_request}
         name = f"{request.name}-{number}"
-        matrix_np = await self._llm.align(self._prompt(ask, request), ask.alignment, name, **given)
+        matrix_np = await self._llm.align(self._prompt(query, request), query.alignment, name, **given)
         yield SpeechAnswer((), (), {}, matrix_np), True
 
-    def _prompt(self, ask: SpeechAsk, request: SpeechRequest) -> Any:
-        content = EncoderInput.of_features(ask.features_np, self._llm.config.model.encoder.max_len)
-        return {"encoder_prompt": content, "decoder_prompt": ask.prompt_token_ids, **request.prompt_fields}
+    def _prompt(self, query: SpeechQuery, request: SpeechRequest) -> Any:
+        content = EncoderInput.of_features(query.features_np, self._llm.config.model.encoder.max_len)
+        return {"encoder_prompt": content, "decoder_prompt": query.prompt_token_ids, **request.prompt_fields}
 
     def _text(self, answer: SpeechAnswer) -> str:
         return self._model.decode([t for t in answer.token_ids if t < self._model.vocabulary.end_of_text])
 
 
-def _told(segments: list[SpeechSegment], count: int) -> list[TranscriptEvent]:
+def _segment_events(segments: list[SpeechSegment], count: int) -> list[TranscriptEvent]:
     """The last `count` of the segments, as events."""
-    told: list[TranscriptEvent] = []
+    events: list[TranscriptEvent] = []
     for number in range(len(segments) - count, len(segments)):
         segment = segments[number]
-        told.append(SpokenText(segment.text if number else segment.text.lstrip(), segment))
-        told.append(SpokenSegment(number, segment))
-    return told
+        events.append(SpokenText(segment.text if number else segment.text.lstrip(), segment))
+        events.append(SpokenSegment(number, segment))
+    return events
 
 
 def _joined(said: CompletionOutput | None, new: CompletionOutput) -> CompletionOutput:

@@ -14,7 +14,7 @@ from cadence.core.errors import CadenceError, ConfigError, EngineDeadError
 from cadence.entrypoints.cli.transcribe.screen import ProgressOfFile, ShownWords
 from cadence.entrypoints.cli.transcribe.writing import FORMATS, format_of, output_paths, put, written
 from cadence.entrypoints.speech.events import Transcript
-from cadence.entrypoints.speech.requests import TRANSCRIBE, TRANSLATE, SpeechRequest, TranscriptWish
+from cadence.entrypoints.speech.requests import TRANSCRIBE, TRANSLATE, SpeechRequest, TranscriptionParams
 
 if TYPE_CHECKING:
     from cadence.core.outputs import CompletionOutput
@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
         raise ConfigError("--word-timestamps needs --format json, srt or vtt: text has no times", "word_timestamps")
     paths = output_paths(flags.output, flags.files, kind)
     jobs = [Job(Path(file), path, kind) for file, path in zip(flags.files, paths, strict=True)]
-    wish = TranscriptWish(
+    params = TranscriptionParams(
         task=TRANSLATE if flags.translate else TRANSCRIBE,
         language=flags.language,
         prompt=flags.prompt,
@@ -69,10 +69,10 @@ def run(argv: Sequence[str]) -> int:
         drop_silence=flags.drop_silence,
     )
     options = checked_options(flags)
-    return asyncio.run(_run(options, jobs, wish))
+    return asyncio.run(_run(options, jobs, params))
 
 
-async def _run(options: dict[str, object], jobs: list[Job], wish: TranscriptWish) -> int:
+async def _run(options: dict[str, object], jobs: list[Job], params: TranscriptionParams) -> int:
     from cadence.config.args import EngineArgs
     from cadence.entrypoints.async_llm import AsyncLLM
     from cadence.entrypoints.speech.open import open_speech
@@ -80,16 +80,16 @@ async def _run(options: dict[str, object], jobs: list[Job], wish: TranscriptWish
     llm = await AsyncLLM.start(EngineArgs(**options))  # type: ignore[arg-type]
     try:
         speech = open_speech(llm, _check_end)
-        speech.check(wish)
-        return await transcribe_all(speech, jobs, wish)
+        speech.check(params)
+        return await transcribe_all(speech, jobs, params)
     finally:
         await llm.shutdown(drain=False)
 
 
-async def transcribe_all(speech: Speech, jobs: list[Job], wish: TranscriptWish) -> int:
+async def transcribe_all(speech: Speech, jobs: list[Job], params: TranscriptionParams) -> int:
     """All files side by side; their transcripts are written in the files' order. -> exit status"""
     places = asyncio.Semaphore(AT_ONCE)
-    tasks = [asyncio.ensure_future(_transcribed(speech, job, wish, len(jobs) == 1, places)) for job in jobs]
+    tasks = [asyncio.ensure_future(_transcribed(speech, job, params, len(jobs) == 1, places)) for job in jobs]
     status = 0
     try:
         for job, task in zip(jobs, tasks, strict=True):
@@ -112,13 +112,13 @@ async def transcribe_all(speech: Speech, jobs: list[Job], wish: TranscriptWish) 
 
 
 async def _transcribed(
-    speech: Speech, job: Job, wish: TranscriptWish, is_alone: bool, places: asyncio.Semaphore
+    speech: Speech, job: Job, params: TranscriptionParams, is_alone: bool, places: asyncio.Semaphore
 ) -> tuple[Transcript, bool]:
     """The transcript, and whether its words were shown as they came."""
     is_shown = is_alone and job.output is None and job.kind == "text" and sys.stdout.isatty()
     screen = ShownWords(sys.stdout) if is_shown else ProgressOfFile(job.file.name)
     async with places:
-        async for event in speech.events(job.file.read_bytes, wish, SpeechRequest(f"file-{job.file}-{id(job)}")):
+        async for event in speech.events(job.file.read_bytes, params, SpeechRequest(f"file-{job.file}-{id(job)}")):
             screen.take(event)
             if isinstance(event, Transcript):
                 screen.end()

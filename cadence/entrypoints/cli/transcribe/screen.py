@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TextIO
 
-from cadence.entrypoints.speech.events import Heard, SpokenText, TranscriptEvent
+from cadence.entrypoints.speech.events import SpokenText, TranscriptEvent, TranscriptProgress
 
 LINE_S = 5.0  # between two lines of progress where there is no terminal
 
@@ -35,7 +35,7 @@ class ProgressOfFile:
         self._next = 0.0  # when another line is due
 
     def take(self, event: TranscriptEvent) -> None:
-        if not isinstance(event, Heard):
+        if not isinstance(event, TranscriptProgress):
             return
         now = time.monotonic()
         if now >= self._next or event.done >= event.total:

@@ -84,7 +84,7 @@ def segment_of(number: int, segment: SpeechSegment) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamWish:
+class StreamParts:
     """What a stream tells beside text."""
 
     segments: bool = False
@@ -95,9 +95,9 @@ class StreamWish:
 class TranscriptStream:
     """Events of OpenAI's types: text as it comes, segments where they were asked for, all of it at the end."""
 
-    def __init__(self, name: str, model: str, kind: str, wish: StreamWish) -> None:
+    def __init__(self, name: str, model: str, kind: str, params: StreamParts) -> None:
         """kind: transcription or translation"""
-        self._wish = wish
+        self._parts = params
         self._base = {"id": name, "object": f"{kind}.chunk", "created": int(time.time()), "model": model}
 
     async def write(self, events: StartedStream[TranscriptEvent]) -> AsyncGenerator[bytes, None]:
@@ -107,20 +107,20 @@ class TranscriptStream:
                     yield event(self._delta(item))
                 elif isinstance(item, Transcript):
                     yield event(self._done(item))
-                elif isinstance(item, SpokenSegment) and self._wish.segments:
-                    yield event(_segment_event(item.number, item.segment, self._wish.words))
+                elif isinstance(item, SpokenSegment) and self._parts.segments:
+                    yield event(_segment_event(item.number, item.segment, self._parts.words))
                 elif isinstance(item, PartialText):
                     yield event({"type": "transcript.text.partial", "text": item.text})
 
     def _delta(self, spoken: SpokenText) -> dict[str, Any]:
-        logprobs = self._wish.logprobs.of([spoken.segment])
+        logprobs = self._parts.logprobs.of([spoken.segment])
         return {"type": "transcript.text.delta", "delta": spoken.text, **logprobs, **self._chunk(spoken.text)}
 
     def _done(self, transcript: Transcript) -> dict[str, Any]:
         usage = usage_of(transcript)
         extra = {"language": transcript.language, "duration": round(transcript.duration, 3)}
         done = {"type": "transcript.text.done", "text": transcript.text, "usage": usage, **extra}
-        return done | self._wish.logprobs.of(transcript.segments) | self._chunk("", "stop")
+        return done | self._parts.logprobs.of(transcript.segments) | self._chunk("", "stop")
 
     def _chunk(self, text: str, finish_reason: str | None = None) -> dict[str, Any]:
         return {**self._base, "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish_reason}]}

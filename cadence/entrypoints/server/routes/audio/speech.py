@@ -18,7 +18,7 @@ from cadence.entrypoints.server.http.uploads import UPLOAD, Upload
 from cadence.entrypoints.server.protocol.audio.answers import (
     NoLogprobs,
     ShownLogprobs,
-    StreamWish,
+    StreamParts,
     TextLogprobs,
     TranscriptStream,
     plain_answer,
@@ -29,7 +29,7 @@ from cadence.entrypoints.server.protocol.logprobs import TokenNames
 from cadence.entrypoints.server.protocol.sampling import priority_of
 from cadence.entrypoints.server.routes.state import ServerState, State
 from cadence.entrypoints.speech.events import Transcript, TranscriptEvent
-from cadence.entrypoints.speech.requests import TRANSCRIBE, TRANSLATE, SpeechRequest, TranscriptWish
+from cadence.entrypoints.speech.requests import TRANSCRIBE, TRANSLATE, SpeechRequest, TranscriptionParams
 from cadence.entrypoints.speech.subtitles import subtitles
 
 router = APIRouter(tags=["audio"])
@@ -52,7 +52,7 @@ class SpeechWork:
 
     form: SpeechForm
     upload: Upload
-    options: TranscriptWish
+    options: TranscriptionParams
     engine: SpeechRequest
     name: str
     model: str  # that signs the answer
@@ -63,7 +63,7 @@ def _checked(task: str, request: Request, state: ServerState) -> SpeechWork:
     form = parse_form(upload, state.ignored.of(request))
     model = state.check_model(form.model)
     activity = form.activity()
-    options = TranscriptWish(
+    options = TranscriptionParams(
         task=task,
         language=form.language or "",
         prompt=form.prompt or "",
@@ -97,12 +97,12 @@ async def _answer(work: SpeechWork, request: Request, state: ServerState) -> Res
     events = admitted(entry, state.speech.events(work.upload.read, work.options, work.engine), _no_check)
     if work.form.stream:
         kind = "transcription" if work.options.task == TRANSCRIBE else "translation"
-        wish = StreamWish(
+        params = StreamParts(
             segments=work.form.response_format == "verbose_json",
             words=work.options.word_times,
             logprobs=_logprobs(work.form, state),
         )
-        stream = TranscriptStream(work.name, work.model, kind, wish)
+        stream = TranscriptStream(work.name, work.model, kind, params)
         return EventStream(stream.write(await started_stream(events)))
     return _shaped(await _transcript(events), work.form, state)
 

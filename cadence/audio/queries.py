@@ -26,7 +26,7 @@ def _no_matrix() -> FloatArray:
     return np.zeros((0, 0), np.float32)
 
 
-class AskKind(Enum):
+class QueryKind(Enum):
     LANGUAGE = "language"
     TEXT = "text"
     NO_SPEECH = "no_speech"
@@ -62,10 +62,10 @@ class SpeechOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeechAsk:
+class SpeechQuery:
     """One request to the engine."""
 
-    kind: AskKind
+    kind: QueryKind
     features_np: FloatArray  # [mels, frames]
     digest: str  # of the features
     prompt_token_ids: list[int]
@@ -77,12 +77,12 @@ class SpeechAsk:
 class SpeechAnswer:
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]  # of these tokens
-    named: dict[int, float]  # of the first token: logprobs of tokens that the ask named
+    named: dict[int, float]  # of the first token: logprobs of tokens that the query named
     matrix_np: FloatArray = field(default_factory=_no_matrix, compare=False)  # [tokens, positions] of WORDS
 
     @classmethod
     def of(cls, output: CompletionOutput) -> SpeechAnswer:
-        """`output`: of a request with the ask's sampling parameters."""
+        """`output`: of a request with the query's sampling parameters."""
         tokens, given = tuple(output.token_ids), output.logprobs or ()
         chosen = (found[token].logprob for token, found in zip(tokens, given, strict=False))
         first = {token: found.logprob for token, found in next(iter(given), {}).items()}

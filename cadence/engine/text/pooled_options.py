@@ -24,7 +24,7 @@ NO_SAMPLING = {
 
 
 @dataclass(frozen=True, slots=True)
-class PooledAsk:
+class PooledOptions:
     spec: PoolingSpec
     adapter: AdapterSpec | None
     sampling: SamplingParams  # one of `NO_SAMPLING`
