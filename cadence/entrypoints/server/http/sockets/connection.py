@@ -18,9 +18,11 @@ from cadence.entrypoints.server.http.early_rejection import GUARDED
 from cadence.entrypoints.server.http.errors import ErrorReply, reply_for, route_path, unavailable
 from cadence.entrypoints.server.http.outbox import HIGH_WATER
 from cadence.entrypoints.server.http.sockets.connections import Capacity, Connections
+from cadence.entrypoints.server.http.uploads import UPLOAD_PATHS
 from cadence.entrypoints.server.http.uvicorn_private import AnswerGate, OpenGate, UvicornHttp
 
-RESUMED_PATHS = GUARDED - {"/v1/responses"}  # requests that change nothing but their answer
+# Requests that change nothing but their answer, and are small enough to be kept until it is whole.
+RESUMED_PATHS = GUARDED - {"/v1/responses"} - UPLOAD_PATHS
 WrapApp = Callable[[ASGIApp, AnswerGate | OpenGate], ASGIApp]
 SPARE_READ_S = 5.0  # for a request to arrive on a connection that is one too many
 
