@@ -4,7 +4,7 @@
 
 FOLDER of --ct2 is the model as CTranslate2 has it, that of --model what benchmarks/whisper_from_ct2.py makes of it.
 Work: the recording, and eight at once (it without its first 0, 0.1, ... 0.7 seconds). All are greedy, with times, with
-the text before as context, and find the language out. Of a peer's ways to do eight, the best counts. Prints a JSON line
+the text before as context. Of a peer's ways to do eight, the best counts. Prints a JSON line
 per engine and work, and appends them to FILE.
 """
 
@@ -53,7 +53,8 @@ def cadence_ways(engine: str, args: argparse.Namespace) -> dict[str, Transcribe]
 
     async def one(number: int, samples_np: np.ndarray) -> str:
         file, request = _wav(samples_np), SpeechRequest(f"recording-{number}")
-        found = [event async for event in speech.events(lambda: file, TranscriptionParams(), request)]
+        params = TranscriptionParams(language=args.language)
+        found = [event async for event in speech.events(lambda: file, params, request)]
         assert isinstance(found[-1], Transcript)
         return found[-1].text
 
@@ -83,6 +84,8 @@ def transformers_ways(args: argparse.Namespace) -> dict[str, Transcribe]:
     options = {"dtype": torch.float32}
     model = transformers.WhisperForConditionalGeneration.from_pretrained(args.model, **options).eval()
 
+    spoken = {"language": args.language, "task": "transcribe"} if args.language else {}
+
     @torch.inference_mode()
     def together(recordings: Recordings) -> list[str]:
         features = extractor(
@@ -93,7 +96,9 @@ def transformers_ways(args: argparse.Namespace) -> dict[str, Transcribe]:
             padding="longest",
             return_attention_mask=True,
         )
-        found = model.generate(**features, return_timestamps=True, condition_on_prev_tokens=True, do_sample=False)
+        found = model.generate(
+            **features, **spoken, return_timestamps=True, condition_on_prev_tokens=True, do_sample=False
+        )
         return [tokenizer.decode(tokens, skip_special_tokens=True) for tokens in found]
 
     return {
@@ -116,7 +121,8 @@ def faster_ways(engine: str, args: argparse.Namespace) -> dict[str, Transcribe]:
         )
 
         def one(samples_np: np.ndarray) -> str:
-            return "".join(segment.text for segment in model.transcribe(samples_np, beam_size=1)[0])
+            segments, _ = model.transcribe(samples_np, beam_size=1, language=args.language or None)
+            return "".join(segment.text for segment in segments)
 
         def every(recordings: Recordings) -> list[str]:
             with ThreadPoolExecutor(workers) as threads:
@@ -147,10 +153,17 @@ def serve(engine: str, args: argparse.Namespace) -> None:
         transcribe([work["one"][0][: 31 * RATE]])
 
     def run(name: str, way: str) -> Callable[[], None]:
-        return lambda: print("heard " + json.dumps(ways[way](work[name])), file=sys.stderr, flush=True)
+        return lambda: _show(ways[way](work[name]), work[name])
 
     several = list(ways)
     turns.serve({"one": {several[0]: run("one", several[0])}, "eight": {way: run("eight", way) for way in several}})
+
+
+def _show(texts: list[str], recordings: Recordings) -> None:
+    print("heard " + json.dumps(texts), file=sys.stderr, flush=True)
+    for text, samples_np in zip(texts, recordings, strict=True):
+        if len(text.split()) < len(samples_np) / RATE:
+            raise SystemExit("less than a word a second was heard: this is no transcript to measure")
 
 
 def compare(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -173,7 +186,7 @@ def _line(engine: turns.EngineProcess, work: str, length: float) -> dict[str, An
     return {"work": work, "engine": engine.engine, "way": way, **rate}
 
 
-_PASSED = ("model", "ct2", "recording", "peer-path", "threads")
+_PASSED = ("model", "ct2", "recording", "peer-path", "language", "threads")
 
 
 def main() -> None:
@@ -184,6 +197,7 @@ def main() -> None:
     parser.add_argument("--peer-path", default=".", help="a folder that holds the package faster_whisper")
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--works", default="one,eight")
+    parser.add_argument("--language", default="en", help="that is spoken; empty for models of English alone")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
