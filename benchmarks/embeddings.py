@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
 import random
 import sys
@@ -110,13 +109,7 @@ def main() -> None:
     if args.serve:
         serve(args.serve, args.model, args.threads, args.texts)
         return
-    machine = importlib.import_module("benchmarks.machine").describe_machine()
-    lines = [{**machine, **line, "model": Path(args.model).name} for line in compare(args)]
-    for line in lines:
-        print(json.dumps(line), flush=True)
-    if args.out:
-        with args.out.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(line) + "\n" for line in lines)
+    turns.report(compare(args), args.model, args.out)
 
 
 if __name__ == "__main__":

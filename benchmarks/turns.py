@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 Run = Callable[[], object]
 Ways = Mapping[str, Run]  # by name, the ways an engine does a work: the best of them counts
@@ -57,3 +60,13 @@ class EngineProcess:
             if line.startswith(("ready", "{")):
                 return line
         raise RuntimeError(f"{self.engine} ended with {self._process.wait()}")
+
+
+def report(found: Iterable[Mapping[str, Any]], model: str, out: Path | None) -> None:
+    """With the machine and the model: printed, and added to `out`."""
+    machine = importlib.import_module("benchmarks.machine").describe_machine()
+    lines = [json.dumps({**machine, **line, "model": Path(model).name}) for line in found]
+    print("\n".join(lines), flush=True)
+    if out is not None:
+        with out.open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)

@@ -30,8 +30,8 @@ class HostRows(ABC, Generic[Kept, Uploaded]):
         """None: nothing."""
 
     @abstractmethod
-    def upload(self, found: list[tuple[int, Kept]]) -> Uploaded:
-        """found: lines of a step, with what their rows ask; at least one"""
+    def upload(self, found: list[tuple[int, Kept]], num_lines: int) -> Uploaded:
+        """found: of the lines of a step, those whose rows ask, and what; at least one"""
 
     def add(self, row: int, request: NewRow) -> None:
         self.remove(row)
@@ -56,6 +56,6 @@ class HostRows(ABC, Generic[Kept, Uploaded]):
         """Of the rows of the step's lines, among which is an active one."""
         if self._rows_np is None or not np.array_equal(rows_np, self._rows_np):
             found = [(line, self._kept[row]) for line, row in enumerate(rows_np.tolist()) if row in self._kept]
-            self._uploaded = self.upload(found)
+            self._uploaded = self.upload(found, len(rows_np))
             self._rows_np = rows_np.copy()
         return self._uploaded

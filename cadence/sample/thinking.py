@@ -39,7 +39,7 @@ class ThinkingBudget(HostRows[Asked, Budgets]):
         begin, end = sampling.thinking_token_ids
         return min(sampling.thinking_token_budget, NO_BUDGET), begin, end, request.max_len
 
-    def upload(self, found: list[tuple[int, Asked]]) -> Budgets:
+    def upload(self, found: list[tuple[int, Asked]], num_lines: int) -> Budgets:
         lines, asked = zip(*found, strict=True)
         budgets, begins, ends, max_lens = zip(*asked, strict=True)
         return Budgets(

@@ -27,7 +27,7 @@ class TokenLists(HostRows[np.ndarray, torch.Tensor]):
         entries_np = self.entries(request)
         return entries_np.astype(np.int64) if len(entries_np) else None
 
-    def upload(self, found: list[tuple[int, np.ndarray]]) -> torch.Tensor:
+    def upload(self, found: list[tuple[int, np.ndarray]], num_lines: int) -> torch.Tensor:
         width = max(entries_np.shape[1] for _, entries_np in found)
         flat_np = np.full((sum(len(entries_np) for _, entries_np in found), 1 + width), PAD, dtype=np.int64)
         start = 0

@@ -27,7 +27,7 @@ class CrossQueries(Protocol):
 
 
 class NoCrossQueries:
-    """Nobody asks."""
+    """Of a forward none of whose rows asks."""
 
     def put(self, layer: int, q: torch.Tensor) -> None: ...
 
