@@ -16,6 +16,7 @@ _DECODERS = {
     "Gemma3ForCausalLM": "gemma3",
     "Gemma3ForConditionalGeneration": "gemma3",
     "LlamaForCausalLM": "llama",
+    "LlavaForConditionalGeneration": "vision.llava",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
     "OPTForCausalLM": "opt",

@@ -7,7 +7,7 @@ norm that follows it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import torch
@@ -26,6 +26,7 @@ from cadence.models.layers.mlp import ExactGeluMLP, GatedMLP, PlainMLP
 from cadence.models.layers.norm import Norm
 from cadence.models.layers.weight import Stream
 from cadence.models.mapped_module import MappedModule
+from cadence.models.layers.tower import NoTower, Tower
 from cadence.models.stage_ends import FromTokens, StageEntry
 
 FeedForward = GatedMLP | ExactGeluMLP | PlainMLP | Experts
@@ -90,6 +91,7 @@ class DecoderParts:
     layers: Sequence[Layer | Absent]
     norm: Norm  # after the last layer
     lm_head: LMHead
+    tower: Tower = field(default_factory=NoTower)
 
 
 class DecoderLM(MappedModule):
@@ -108,6 +110,7 @@ class DecoderLM(MappedModule):
         self.layers = nn.ModuleList(parts.layers)
         self.norm = parts.norm
         self.lm_head = parts.lm_head
+        self.tower = parts.tower
         self.heads = nn.ModuleDict()  # each a `PoolHead`, beside that of hidden states as they are
         self.entry: StageEntry = FromTokens(parts.embed)
         self.vocab_size = parts.lm_head.vocab_size
