@@ -14,7 +14,8 @@ _DECODERS = {
     "GPT2LMHeadModel": "gpt2",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
-    "Gemma3ForConditionalGeneration": "gemma3",
+    "Gemma3ForConditionalGeneration": "vision.gemma3",
+    "Idefics3ForConditionalGeneration": "vision.idefics3",
     "LlamaForCausalLM": "llama",
     "LlavaForConditionalGeneration": "vision.llava",
     "MistralForCausalLM": "mistral",
@@ -25,6 +26,7 @@ _DECODERS = {
     "Qwen3ForCausalLM": "qwen3",
     "Qwen3MoeForCausalLM": "qwen3_moe",
     "SmolLM3ForCausalLM": "smollm3",
+    "SmolVLMForConditionalGeneration": "vision.idefics3",
 }
 
 # Tokens see each other both ways, and no text is generated. One that was trained to fill in words is used without that.
