@@ -14,10 +14,7 @@ _DECODERS = {
     "GPT2LMHeadModel": "gpt2",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
-    "Gemma3ForConditionalGeneration": "vision.gemma3",
-    "Idefics3ForConditionalGeneration": "vision.idefics3",
     "LlamaForCausalLM": "llama",
-    "LlavaForConditionalGeneration": "vision.llava",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
     "OPTForCausalLM": "opt",
@@ -26,7 +23,6 @@ _DECODERS = {
     "Qwen3ForCausalLM": "qwen3",
     "Qwen3MoeForCausalLM": "qwen3_moe",
     "SmolLM3ForCausalLM": "smollm3",
-    "SmolVLMForConditionalGeneration": "vision.idefics3",
 }
 
 # Tokens see each other both ways, and no text is generated. One that was trained to fill in words is used without that.
@@ -72,7 +68,15 @@ ENCODER_DECODERS = {
     "WhisperForConditionalGeneration": "seq2seq.whisper",
 }
 
-ARCHITECTURES = {**_DECODERS, **ENCODERS, **ENCODER_DECODERS}
+# A tower sees or hears, a decoder writes.
+SEEING = {
+    "Gemma3ForConditionalGeneration": "vision.gemma3",
+    "Idefics3ForConditionalGeneration": "vision.idefics3",
+    "LlavaForConditionalGeneration": "vision.llava",
+    "SmolVLMForConditionalGeneration": "vision.idefics3",
+}
+
+ARCHITECTURES = {**_DECODERS, **ENCODERS, **ENCODER_DECODERS, **SEEING}
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class MediaItem:
     ) -> MediaItem:
         values_np = np.ascontiguousarray(values_np)
         digest = sha256(f"{kind}/{values_np.dtype.str}/{values_np.shape}/{grid}/{length}/".encode())
-        digest.update(values_np)
+        digest.update(values_np.data)
         return cls(kind, start, length, values_np, grid, both_ways, digest.hexdigest())
 
     @property
@@ -64,4 +64,4 @@ class MediaInput(Attachment):
 
     @property
     def keys_spans(self) -> Sequence[KeysSpan]:
-        return [KeysSpan(item.start, item.end, item.digest) for item in self.items]
+        return [KeysSpan(item.start, item.end, item.digest, item.both_ways) for item in self.items]

@@ -142,13 +142,13 @@ class ClipVision(nn.Module):
         x = self.patch(of_patches, ctx).view(count, -1, self.dims.hidden)
         x = torch.cat([self.whole.expand(count, 1, -1), x], dim=1) + self.places
         x = self.norm(x.flatten(0, 1), ctx)
-        residual, inputs = ops.zeros_like(x), ModelInputs(*_NOTHING)
+        residual, inputs = ops.zeros_like(x), NO_INPUTS
         for layer in self.layers:
             x, residual = layer(x, residual, inputs, ctx)
         return ops.add(x, residual).view(count, length, -1)
 
 
-_NOTHING = (torch.empty(0, dtype=torch.int32), torch.empty(0, dtype=torch.int64))
+NO_INPUTS = ModelInputs(ids=torch.empty(0, dtype=torch.int32), rope_positions=torch.empty(0, dtype=torch.int64))
 
 
 def clip_config(hf: ConfigView) -> WithDefaults:
