@@ -1,0 +1,1 @@
+"""Pictures and sounds among a row's tokens: where they stand (`rope`)."""
