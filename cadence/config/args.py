@@ -111,6 +111,7 @@ class EngineArgs:
     max_num_encoder_tokens: int | None = option(
         None, "most positions that an encoder computes in a step, or one input (as max_num_batched_tokens)"
     )
+    enable_prompt_embeds: bool = option(False, "prompts may be vectors in the place of tokens (prompt_embeds)")
     enable_chunked_prefill: bool | None = option(None, "spread long prompts over several steps (on)")
     long_prefill_token_threshold: int = option(0, "most prompt tokens of one request in a step; 0 = no limit")
     scheduling_policy: str = option("fcfs", "who runs first", ("fcfs", "priority"))

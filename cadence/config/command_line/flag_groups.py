@@ -18,7 +18,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "values in place of text": ("runner", "convert", "pooler_config", "task"),
     "scheduling": (
         "max_num_batched_tokens", "max_num_encoder_tokens", "enable_chunked_prefill", "long_prefill_token_threshold",
-        "scheduling_policy", "async_scheduling", "max_inter_token_ms", "num_scheduler_steps",
+        "scheduling_policy", "async_scheduling", "max_inter_token_ms", "num_scheduler_steps", "enable_prompt_embeds",
     ),
     "KV cache": ("block_size", "enable_prefix_caching", "kv_cache_dtype", "num_gpu_blocks_override"),
     "sampling defaults": (

@@ -73,7 +73,6 @@ ENGINE_GROUPS = (
         works("disable_sliding_window", "requests are no longer than the window, so that the tokens are the same"),
         no_effect("disable_cascade_attn", True, "there is no cascade attention"),
         works("skip_tokenizer_init"),
-        refused("enable_prompt_embeds", False, "prompts are text or token ids"),
         works("served_model_name", "of `cadence serve`", kind=LIST),
         refused("config_format", ("auto", "hf"), "the configuration is read from config.json or from the GGUF file"),
         works("hf_token"),

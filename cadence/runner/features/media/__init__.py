@@ -1,1 +1,2 @@
-"""Pictures and sounds among a row's tokens: where they stand (`rope`)."""
+"""What towers make of pictures and sounds: `encode` keeps it in the encoder cache and puts it among a forward's tokens.
+Imports `core`, `models` and `runner`; `runner/features/setup.py` imports it."""
