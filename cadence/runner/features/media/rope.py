@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import torch
 
 from cadence.core.contract.media_work import RopeRow
@@ -17,6 +16,8 @@ from cadence.kernels.interface.rope_ops import AxesTable, RopeSegments
 from cadence.kernels.interface.row_ops import StepBatch
 from cadence.models.interface.media import RopeRows
 from cadence.models.interface.model import ForwardContext
+from cadence.runner.feature import DeviceFeature
+from cadence.runner.layout import BatchLayout
 from cadence.runner.shapes import Shapes
 
 ROPE = "rope"
@@ -52,7 +53,7 @@ class RopeTable:
         self._lists.flush()
         self._counts.flush()
 
-    def active(self, rows_np: np.ndarray) -> bool:
+    def joins(self, layout: BatchLayout) -> bool:
         return True
 
     def extend(self, ctx: ForwardContext, batch: StepBatch) -> ForwardContext:
@@ -60,3 +61,12 @@ class RopeTable:
         turns = self._turns[:count]
         self._ops.turns(self._segments, batch, self._table, turns)
         return replace(ctx, rope=RopeRows(turns, self._tokens[:count]))
+
+
+class DeviceRope(DeviceFeature):
+    """Rows begin with where they stand; no plan says more."""
+
+    name = ROPE
+
+    def __init__(self, rows: RopeTable) -> None:
+        self.tables = self.inputs = [rows]
