@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from tests.helpers.vision_processors import open_processor
+
 
 def noise(height: int, width: int, seed: int) -> Image.Image:
     """A picture with coarse shapes and fine grain, so that sizes and places matter."""
@@ -25,7 +27,7 @@ class SeeingOracle:
         self.model = AutoModelForImageTextToText.from_pretrained(
             directory, dtype=torch.float32, attn_implementation="eager"
         ).eval()
-        self._processor = processor_of(directory)
+        self._processor = open_processor(directory)
 
     def inputs(self, text: str, pictures: Sequence[Image.Image]) -> dict[str, torch.Tensor]:
         images = {"images": [list(pictures)]} if pictures else {}
@@ -47,8 +49,3 @@ class SeeingOracle:
         logits = self.model(**inputs).logits[0, count - 1 : -1]
         return torch.log_softmax(logits.float(), dim=-1)
 
-
-def processor_of(directory: Path) -> Any:
-    from transformers import AutoProcessor
-
-    return AutoProcessor.from_pretrained(directory)
