@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.warm]
 OPTIONS: dict[str, Any] = {"dtype": "float32", "num_gpu_blocks_override": 300}
 NOISE = np.random.default_rng(1).uniform(-0.3, 0.3, 20_000).astype(np.float32)
 RECORDING = wav_file(np.concatenate([tone(31.0, hertz=300.0), NOISE]))  # of two windows
-PARAMS = TranscriptionParams(language="en", word_times=True)
+# With a temperature of its own a window has one text: the one that the engine dies in counts.
+PARAMS = TranscriptionParams(language="en", word_times=True, temperature=0.4)
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +68,15 @@ def kill(llm: AsyncLLM) -> None:
 
 
 async def when_a_text_is_written(llm: AsyncLLM) -> None:
-    while not any(entry.token_ids for entry in llm._supervisor._logic.journal):
-        await asyncio.sleep(0.001)
-    kill(llm)
+    """Stopped first, until all that it said was read: the text that it dies in has tokens, and lacks some."""
+    while True:
+        while not any(len(entry.token_ids) > 2 for entry in llm._supervisor._logic.journal):
+            await asyncio.sleep(0.0005)
+        os.kill(llm.engine_pid, signal.SIGSTOP)
+        await asyncio.sleep(0.05)
+        if any(len(entry.token_ids) > 2 for entry in llm._supervisor._logic.journal):
+            return kill(llm)
+        os.kill(llm.engine_pid, signal.SIGCONT)
 
 
 async def transcript_beside(llm: AsyncLLM, name: str, disturbing: Any) -> dict[str, Any]:
