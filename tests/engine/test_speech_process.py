@@ -1,4 +1,4 @@
-"""When the words of a recording are said, with an engine that dies on the way: the transcript is whole, and the same."""
+"""When words are said, as an engine finds it that dies on the way: the transcript is whole, and the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
