@@ -49,8 +49,3 @@ class Gemma3Family:
 
     def rope_segments(self, items: Sequence[MediaItem]) -> npt.NDArray[np.int32]:
         return np.zeros((0, SEGMENT), dtype=np.int32)
-
-
-def open_gemma3(files: FamilyFiles) -> Gemma3Family | None:
-    """None where there is no tower."""
-    return Gemma3Family(files) if files.config.get("vision_config") else None
