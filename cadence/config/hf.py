@@ -140,7 +140,8 @@ def _unfold_rope(raw: dict[str, Any]) -> dict[str, Any]:
         if key in parameters:
             raw[key] = parameters[key]
     if "rope_theta" in raw or scaling:
-        raw["rope_scaling"] = None if scaling.get("rope_type", "default") == "default" else scaling
+        plain = scaling.get("rope_type", "default") == "default" and "mrope_section" not in scaling
+        raw["rope_scaling"] = None if plain else scaling
     return raw
 
 

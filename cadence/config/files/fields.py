@@ -267,6 +267,8 @@ ROPE_FIELDS: Mapping[str, FieldType] = {
     "truncate": Nullable(Boolean()),
     "long_factor": ListOf(_FACTOR),
     "short_factor": ListOf(_FACTOR),
+    "mrope_section": Nullable(ListOf(Integer(0, 2**16))),
+    "mrope_interleaved": Nullable(Boolean()),
 }
 
 GENERATION_FIELDS: Mapping[str, FieldType] = {
