@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from cadence.media.processor_config import side_of
+from cadence.media.processor_config import ProcessorSettings
 from cadence.media.resize import BICUBIC, Pixels, centre_cropped, resized, short_side_resized
+
+_MOST_FILLED = 1 << 13  # pixels of a side
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +23,18 @@ class PixelSteps:
     resample: int
 
     @classmethod
-    def read(cls, settings: Mapping[str, Any], mean: tuple[float, ...]) -> PixelSteps:
+    def read(cls, settings: ProcessorSettings, mean: tuple[float, ...]) -> PixelSteps:
         """settings: with a processor's defaults; mean: of pixels, for the colour"""
         size, crop = settings["size"], (0, 0)
         short = not isinstance(size, Mapping) or "shortest_edge" in size
         if settings.get("do_center_crop"):
-            crop = side_of(settings, "crop_size", "height"), side_of(settings, "crop_size", "width")
+            crop = settings.side("crop_size", "height"), settings.side("crop_size", "width")
         return cls(
             fill=tuple(int(part * 255) for part in mean) if settings.get("do_pad") else (),
-            short_side=side_of(settings, "size", "shortest_edge") if short else 0,
-            size=(0, 0) if short else (side_of(settings, "size", "height"), side_of(settings, "size", "width")),
+            short_side=settings.side("size", "shortest_edge") if short else 0,
+            size=(0, 0) if short else (settings.side("size", "height"), settings.side("size", "width")),
             crop=crop,
-            resample=settings.get("resample") or BICUBIC,
+            resample=settings.told("resample", BICUBIC),
         )
 
     @property
@@ -41,7 +42,7 @@ class PixelSteps:
         """Height and width of what comes out; (0, 0) = they depend on the picture."""
         if self.crop[0]:
             return self.crop
-        return (self.short_side, self.short_side) if self.fill else self.size
+        return (self.short_side, self.short_side) if self.fill and self.short_side else self.size
 
     def square(self, pixels_np: Pixels) -> Pixels:
         if self.fill:
@@ -54,7 +55,14 @@ class PixelSteps:
 
 
 def filled_up(pixels_np: Pixels, colour: tuple[int, ...]) -> Pixels:
+    """A square with the picture in its middle. What is very long is made smaller first."""
     height, width = pixels_np.shape[:2]
+    if height == width:
+        return pixels_np
+    if max(height, width) > _MOST_FILLED:
+        share = _MOST_FILLED / max(height, width)
+        height, width = max(1, int(height * share)), max(1, int(width * share))
+        pixels_np = resized(pixels_np, height, width)
     side = max(height, width)
     top, left = (side - height) // 2, (side - width) // 2
     filled_np = np.empty((side, side, 3), dtype=np.uint8)

@@ -27,16 +27,10 @@ from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.media import MediaContent
 from cadence.models.loader import load_model
-from tests.helpers.tiny_vision import VISION_FAMILIES, make_vision
+from tests.helpers.tiny_vision import VISION_FAMILIES
 from tests.helpers.vision_processors import image_processor
 
 SQUARES = tuple(family for family in VISION_FAMILIES if family != "llava_next")
-
-
-@pytest.fixture(scope="module")
-def vision_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    root = tmp_path_factory.mktemp("vision")
-    return lambda family: root / family if (root / family).exists() else make_vision(family, root / family)
 
 
 def load(directory: Path, ops: Ops) -> DecoderLM:

@@ -42,9 +42,6 @@ _TEXTS: dict[str, dict[str, Any]] = {  # by `model_type`
         "intermediate_size": 22_016,
         "num_key_value_heads": 32,
         "max_position_embeddings": 32_768,
-        "use_sliding_window": False,
-        "sliding_window": 4096,
-        "max_window_layers": 28,
     },
     "gemma3_text": {
         "vocab_size": 262_208,

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cadence.core.errors import ModelFileError
 from cadence.core.media import IMAGE, SEGMENT, MediaItem
 from cadence.core.pixel_means import HALF, OPENAI_MEAN, OPENAI_STD, Channels
 from cadence.media.family import Content, FamilyFiles, Prepared
@@ -17,11 +16,10 @@ from cadence.media.picture import Picture
 from cadence.media.pixel_steps import PixelSteps
 from cadence.media.pixels import PixelNumbers
 from cadence.media.processor_config import filled_config, read_processor_config
-from cadence.media.resize import BICUBIC
 
 _SQUARE: dict[str, Any] = {"size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224}}
-_CLIP: dict[str, Any] = {**_SQUARE, "do_center_crop": True, "resample": BICUBIC}
-_SIGLIP: dict[str, Any] = {"size": {"height": 224, "width": 224}, "do_center_crop": False, "resample": BICUBIC}
+_CLIP: dict[str, Any] = {**_SQUARE, "do_center_crop": True}
+_SIGLIP: dict[str, Any] = {"size": {"height": 224, "width": 224}}
 
 _DEFAULT_TOKEN = 32_000
 
@@ -68,8 +66,8 @@ class LlavaFamily:
         self._numbers = PixelNumbers.read(settings, seen.mean, seen.std)
         self._steps = PixelSteps.read(settings, tuple(self._numbers.mean.tolist()))
         if self._steps.result != (seen.image, seen.image):
-            message = f"pictures become {self._steps.result}, but the model's image_size is {seen.image}"
-            raise ModelFileError(f"{files.directory / 'preprocessor_config.json'}: {message}", "crop_size")
+            made = "x".join(map(str, self._steps.result))
+            raise settings.wrong("size", f"makes {made} pixels, but the model's image_size is {seen.image}")
         self._length = seen.length
         self.token_ids: Mapping[str, int] = {IMAGE: seen.token}
         self.placeholders: Mapping[str, str] = {IMAGE: "<image>"}

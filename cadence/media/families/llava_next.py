@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from cadence.core.errors import ModelFileError
 from cadence.core.media import IMAGE, SEGMENT, MediaItem
 from cadence.media.families.llava import SeenPart
 from cadence.media.family import Content, FamilyFiles, Prepared
 from cadence.media.picture import Picture
 from cadence.media.pixels import PixelNumbers
-from cadence.media.processor_config import filled_config, read_processor_config, side_of
+from cadence.media.processor_config import filled_config, read_processor_config
 from cadence.media.resize import BICUBIC, Pixels, resized
 
 _MOST_TILES = 64
@@ -31,9 +30,15 @@ class LlavaNextFamily:
         defaults = {**self._seen.defaults, "image_grid_pinpoints": config["image_grid_pinpoints"]}
         settings = read_processor_config(files.directory, defaults)
         self._numbers = PixelNumbers.read(settings, self._seen.mean, self._seen.std)
-        self._resample = settings["resample"] or BICUBIC
+        self._resample = settings.told("resample", BICUBIC)
         self._sizes: list[list[int]] = settings["image_grid_pinpoints"]
-        self._check(files, [side_of(settings, name, "shortest_edge", "height") for name in ("size", "crop_size")])
+        for name in ("size", "crop_size"):
+            if settings.side(name, "shortest_edge", "height") != self._seen.image:
+                raise settings.wrong(name, f"is not the model's image_size, {self._seen.image}")
+        for size in self._sizes or [[]]:
+            if not self._is_whole(size):
+                message = f"names {size}, which is no height and width of at most {_MOST_TILES} tiles"
+                raise settings.wrong("image_grid_pinpoints", message)
         self.token_ids: Mapping[str, int] = {IMAGE: self._seen.token}
         self.placeholders: Mapping[str, str] = {IMAGE: "<image>"}
         longest = max(
@@ -41,16 +46,9 @@ class LlavaNextFamily:
         )
         self.max_length: Mapping[str, int] = {IMAGE: longest}
 
-    def _check(self, files: FamilyFiles, sides: list[int]) -> None:
-        image, path = self._seen.image, files.directory / "preprocessor_config.json"
-        if sides != [image, image]:
-            message = f"{path}: tiles are of {sides} pixels, but the model's image_size is {image}"
-            raise ModelFileError(message, "crop_size")
-        for size in self._sizes or [[]]:
-            whole = len(size) == 2 and not any(side % image for side in size)
-            if not whole or math.prod(size) > _MOST_TILES * image**2:
-                message = f"{path}: image_grid_pinpoints: {size} is no height and width of at most {_MOST_TILES} tiles"
-                raise ModelFileError(message, "image_grid_pinpoints")
+    def _is_whole(self, size: Sequence[int]) -> bool:
+        image = self._seen.image
+        return len(size) == 2 and not any(side % image for side in size) and math.prod(size) <= _MOST_TILES * image**2
 
     def prepare(self, kind: str, medium: Picture) -> Prepared:
         height, width = medium.pixels_np.shape[:2]
