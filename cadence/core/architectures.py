@@ -73,6 +73,7 @@ SEEING = {
     "Gemma3ForConditionalGeneration": "vision.gemma3",
     "Idefics3ForConditionalGeneration": "vision.idefics3",
     "LlavaForConditionalGeneration": "vision.llava",
+    "LlavaNextForConditionalGeneration": "vision.llava_next",
     "SmolVLMForConditionalGeneration": "vision.idefics3",
 }
 
