@@ -72,6 +72,8 @@ ENCODER_DECODERS = {
 # A tower sees or hears, a decoder writes.
 SEEING = {
     "LlavaForConditionalGeneration": "vision.llava",
+    "Qwen2VLForConditionalGeneration": "vision.qwen_vl",
+    "Qwen2_5_VLForConditionalGeneration": "vision.qwen_vl",
 }
 
 ARCHITECTURES = {**_DECODERS, **ENCODERS, **ENCODER_DECODERS, **SEEING}

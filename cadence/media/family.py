@@ -60,6 +60,8 @@ class MediaFamily(Protocol):
 # Architectures as Hugging Face names them -> the module of `cadence.media.families` and its class.
 _FAMILIES = {
     "LlavaForConditionalGeneration": "llava:LlavaFamily",
+    "Qwen2VLForConditionalGeneration": "qwen_vl:QwenFamily",
+    "Qwen2_5_VLForConditionalGeneration": "qwen_vl:QwenFamily",
 }
 
 
