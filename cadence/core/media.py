@@ -40,7 +40,7 @@ class MediaItem:
     ) -> MediaItem:
         values_np = np.ascontiguousarray(values_np)
         digest = sha256(f"{kind}/{values_np.dtype.str}/{values_np.shape}/{grid}/{length}/".encode())
-        digest.update(values_np)
+        digest.update(values_np.data)
         return cls(kind, start, length, values_np, grid, both_ways, digest.hexdigest())
 
     @property

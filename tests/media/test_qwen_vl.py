@@ -21,25 +21,24 @@ from cadence.core.media import IMAGE, MOST_SEGMENTS, VIDEO, MediaItem
 from cadence.media.families.qwen_vl import QwenFamily, most_cells, size_within
 from cadence.media.family import FamilyFiles, Prepared, open_family
 from cadence.media.picture import Picture
+from cadence.media.video import Video
 from cadence.models.vision.llava import CLIP_SCALE
 from cadence.models.vision.qwen_patches import patches_of
 from tests.helpers.tiny_qwen_vl import END, GENERATIONS, IMAGE_PAD, MERGE, PATCH, START, VIDEO_PAD, make_qwen_vl
 from tests.helpers.wide import examples
 
+pytestmark = pytest.mark.device
+
 CLASSES = {"2": "Qwen2VLForConditionalGeneration", "2.5": "Qwen2_5_VLForConditionalGeneration"}
 SIZES = [(32, 64), (33, 61), (8, 8), (100, 90), (7, 300), (301, 40), (64, 64), (1, 1), (15, 17)]
 
 
-class Frames:
-    """As a `Video` is."""
-
-    def __init__(self, count: int, size: tuple[int, int], apart: float = 0.5) -> None:
-        self.frames_np = pixels(count, (count, *size))
-        self.times = tuple(apart * number for number in range(count))
-
-
 def pixels(seed: int, shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (*shape, 3), dtype=np.uint8)
+
+
+def video_of(count: int, size: tuple[int, int], apart: float = 0.5) -> Video:
+    return Video.of(pixels(count, (count, *size)), [apart * number for number in range(count)])
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +64,7 @@ def test_pictures_are_prepared_as_by_the_processor(generation: str, directories:
     for seed, size in enumerate(SIZES):
         picture_np = pixels(seed, size)
         expected: Any = processor(images=[Image.fromarray(picture_np)], return_tensors="pt")
-        prepared = family.prepare(IMAGE, Picture(picture_np))
+        prepared = family.prepare(IMAGE, Picture.of(picture_np))
         (content,) = prepared.contents
         assert content.grid == tuple(expected["image_grid_thw"][0].tolist())
         scaled = torch.stack([CLIP_SCALE.of(torch.tensor(frame)) for frame in content.values_np])
@@ -103,7 +102,7 @@ def check_sizes(height: int, ratio: float, cell: int, low: int, more: int) -> No
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_frames_of_a_video_go_by_pairs(generation: str, directories: dict[str, Path]) -> None:
     family = family_of(directories[generation])
-    video = Frames(5, (70, 50), apart=0.75)
+    video = video_of(5, (70, 50), apart=0.75)
     prepared = family.prepare(VIDEO, video)
     assert [len(content.values_np) for content in prepared.contents] == [2, 2, 1]
     height, width = prepared.contents[0].values_np.shape[1:3]
@@ -202,10 +201,10 @@ def prompts(draw: st.DrawFn, family: QwenFamily, longest: int) -> Prompt:
     for _ in range(draw(st.integers(0, 4))):
         size = draw(st.tuples(st.integers(8, 80), st.integers(8, 80)))
         if draw(st.booleans()):
-            parts.append(Part(IMAGE, family.prepare(IMAGE, Picture(pixels(0, size)))))
+            parts.append(Part(IMAGE, family.prepare(IMAGE, Picture.of(pixels(0, size)))))
         else:
             apart = draw(st.floats(0.1, 0.9))
-            video = Frames(draw(st.integers(1, 2 * longest)), size, apart)
+            video = video_of(draw(st.integers(1, 2 * longest)), size, apart)
             between = (video.times[-1] - video.times[0]) / max(len(video.times) - 1, 1)
             parts.append(Part(VIDEO, family.prepare(VIDEO, video), 2 * between))
         parts.append(draw(st.integers(1, 5)))
@@ -261,13 +260,13 @@ def agreed(prompt: Prompt) -> bool:
 def test_what_is_refused(directories: dict[str, Path]) -> None:
     family = family_of(directories["2.5"])
     with pytest.raises(InvalidRequestError, match="200 times") as refused:
-        family.prepare(IMAGE, Picture(pixels(0, (1, 201))))
+        family.prepare(IMAGE, Picture.of(pixels(0, (1, 201))))
     assert refused.value.field == "multi_modal_data.image"
     with pytest.raises(InvalidRequestError, match="200 times"):
-        family.prepare(VIDEO, Frames(2, (402, 2)))
+        family.prepare(VIDEO, video_of(2, (402, 2)))
     with pytest.raises(InvalidRequestError, match="40 seconds apart; at most 1 may be"):
-        family.prepare(VIDEO, Frames(4, (16, 16), apart=40.0))
-    prepared = family.prepare(IMAGE, Picture(pixels(0, (16, 16))))
+        family.prepare(VIDEO, video_of(4, (16, 16), apart=40.0))
+    prepared = family.prepare(IMAGE, Picture.of(pixels(0, (16, 16))))
     for count, fits in ((MOST_SEGMENTS // 2 - 1, True), (MOST_SEGMENTS // 2 + 1, False)):
         items, _ = items_of([part for _ in range(count) for part in (1, Part(IMAGE, prepared))])
         if fits:
@@ -278,10 +277,18 @@ def test_what_is_refused(directories: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"min_pixels": "4"}, {"min_pixels": 5000, "max_pixels": 4000}, {"max_pixels": 2**40}, {"size": {}}]
+    ("settings", "found"),
+    [
+        ({"min_pixels": "4"}, "pixels"),
+        ({"min_pixels": 5000, "max_pixels": 4000}, "pixels"),
+        ({"max_pixels": 2**40}, "pixels"),
+        ({"size": {}}, "pixels"),
+        ({"merge_size": 4}, "merge_size must be 2"),
+        ({"do_resize": False}, "do_resize must be True"),
+    ],
 )
-def test_files_that_lie(settings: dict[str, Any], directories: dict[str, Path], tmp_path: Path) -> None:
+def test_files_that_lie(settings: dict[str, Any], found: str, directories: dict[str, Path], tmp_path: Path) -> None:
     config = json.loads((directories["2"] / "config.json").read_text())
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
-    with pytest.raises(ModelFileError, match="pixels"):
+    with pytest.raises(ModelFileError, match=found):
         QwenFamily(FamilyFiles(config, tmp_path, lambda text: -1))

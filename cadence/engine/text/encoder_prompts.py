@@ -16,6 +16,7 @@ from dataclasses import replace
 from cadence.config.encoder_config import EncoderConfig
 from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import InvalidRequestError
+from cadence.core.media import MediaInput
 from cadence.engine.text.prompts import AudioClip, MediaList, ParsedPrompt
 from cadence.engine.text.token_ids import check_range, integers
 from cadence.text.null_tokenizer import AnyTokenizer
@@ -51,6 +52,9 @@ class EncoderPrompts:
         if parsed.source is None and not self._config.reads_audio:
             content = self._content(ParsedPrompt(parsed.text, parsed.token_ids), "prompt")
             return replace(parsed, token_ids=self._begun([]), source=content)
+        if isinstance(parsed.source, MediaList | MediaInput):
+            message = "multi_modal_data: this model's encoder reads text, or audio"
+            raise InvalidRequestError(message, "multi_modal_data")
         content = self._content(parsed.source, "encoder_prompt")
         return replace(parsed, token_ids=self._begun(self._decoder_ids(parsed)), source=content)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,11 +15,12 @@ from cadence.core.media import AUDIO, IMAGE, VECTORS, VIDEO, MediaInput, MediaIt
 from cadence.engine.text.prompts import MediaList, ParsedPrompt
 from cadence.engine.text.token_ids import integers
 from cadence.media.family import FamilyFiles, MediaFamily, Prepared, open_family
-from cadence.media.picture import as_picture, as_video
+from cadence.media.picture import as_picture
+from cadence.media.video import as_video
 from cadence.text.null_tokenizer import AnyTokenizer
 
 _FIELD = "multi_modal_data"
-_READERS = {IMAGE: as_picture, VIDEO: as_video}
+_READERS: dict[str, Callable[[Any, str], Any]] = {IMAGE: as_picture, VIDEO: as_video}
 
 
 @dataclass(frozen=True, slots=True)

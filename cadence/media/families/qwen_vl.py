@@ -17,10 +17,13 @@ import numpy.typing as npt
 from cadence.config.files.qwen_vision import read_qwen_vision
 from cadence.core.errors import InvalidRequestError, ModelFileError
 from cadence.core.media import IMAGE, MOST_SEGMENTS, VIDEO, MediaItem
+from cadence.core.pixel_means import OPENAI_MEAN, OPENAI_STD
 from cadence.media.family import Content, FamilyFiles, Prepared
 from cadence.media.picture import Picture
+from cadence.media.pixels import PixelNumbers
 from cadence.media.processor_config import VIDEOS, read_processor_config
 from cadence.media.resize import BICUBIC, Pixels, resized
+from cadence.media.video import Video
 
 _MOST_RATIO = 200  # of a picture's sides
 _MOST_PIXELS = 1 << 28
@@ -46,23 +49,35 @@ class QwenFamily:
         self.token_ids = {kind: int(files.config.get(name, usual)) for kind, (name, usual) in _TOKENS.items()}
         self._pixels: dict[str, tuple[int, int]] = {}
         self._resample: dict[str, int] = {}
+        self._numbers: dict[str, PixelNumbers] = {}
         for kind, section in ((IMAGE, "image_processor"), (VIDEO, VIDEOS)):
             settings = read_processor_config(files.directory, {"size": _SIZES[kind]}, section)
+            self._check(settings)
             self._pixels[kind] = _pixels(settings)
-            self._resample[kind] = int(settings.get("resample", BICUBIC))
+            self._numbers[kind] = PixelNumbers.read(settings, OPENAI_MEAN, OPENAI_STD)
+            resample = settings.get("resample")
+            self._resample[kind] = BICUBIC if resample is None else resample
         self.max_length: Mapping[str, int] = {
             kind: most_cells(*pixels, self._vision.cell) for kind, pixels in self._pixels.items()
         }
 
-    def prepare(self, kind: str, medium: Any) -> Prepared:
-        if kind == VIDEO:
+    def _check(self, settings: Mapping[str, Any]) -> None:
+        """What prepares pictures is of the same model."""
+        own = {"patch_size": self._vision.patch, "merge_size": self._vision.merge, "do_resize": True}
+        for name, value in own.items():
+            if settings.get(name, value) != value:
+                message = f"preprocessor_config.json: {name} must be {value} for this model, found {settings[name]!r}"
+                raise ModelFileError(message, name)
+
+    def prepare(self, kind: str, medium: Picture | Video) -> Prepared:
+        if isinstance(medium, Video):
             return self._video(medium.frames_np, medium.times)
-        picture: Picture = medium
-        height, width = self._size(kind, picture.pixels_np.shape, self._pixels[kind])
-        pixels_np = resized(picture.pixels_np, height, width, self._resample[kind])[None]
+        height, width = self._size(kind, medium.pixels_np.shape, self._pixels[kind])
+        pixels_np = resized(medium.pixels_np, height, width, self._resample[kind])[None]
         grid = (1, height // self._vision.patch, width // self._vision.patch)
         length = height * width // self._vision.cell**2
-        return Prepared((Content(pixels_np, grid, length),), _between_marks(_PADS[kind] * length))
+        content = Content(self._numbers[kind].of(pixels_np), grid, length)
+        return Prepared((content,), _between_marks(_PADS[kind] * length))
 
     def _video(self, frames_np: npt.NDArray[np.uint8], times: Sequence[float]) -> Prepared:
         vision, count = self._vision, len(frames_np)
@@ -74,7 +89,7 @@ class QwenFamily:
         for number, moment in enumerate(moments):
             pair: list[Pixels] = resized_np[number * vision.frames : (number + 1) * vision.frames]
             grid = (1, height // vision.patch, width // vision.patch, number, moment)
-            contents.append(Content(np.stack(pair), grid, length))
+            contents.append(Content(self._numbers[VIDEO].of(np.stack(pair)), grid, length))
         return Prepared(tuple(contents), _between_marks(_PADS[VIDEO] * (length * len(contents))))
 
     def _frame_pixels(self, count: int) -> tuple[int, int]:

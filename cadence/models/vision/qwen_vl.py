@@ -14,7 +14,7 @@ from cadence.core.media import IMAGE, VIDEO
 from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.kernels.interface.collectives import ONE_RANK
 from cadence.kernels.interface.ops import Ops
-from cadence.models.decoder import DecoderLM, PreNormLayer
+from cadence.models.decoder import DecoderLM, DecoderParts, PreNormLayer
 from cadence.models.interface.build import BuildContext, ConfigView, WithChanges
 from cadence.models.interface.media import MediaContent, RopeRows
 from cadence.models.interface.model import ModelInputs
@@ -30,7 +30,7 @@ from cadence.models.vision.llava import CLIP_SCALE
 from cadence.models.vision.packed import packed_context
 from cadence.models.vision.patches import PatchLinear
 from cadence.models.vision.qwen_patches import axial_turns, cell_order, patches_of
-from cadence.models.weight_map import Rule
+from cadence.models.weight_map import Rule, WeightMap
 
 _EPS = 1e-6
 _QUICK_GELU = "quick_gelu"
@@ -91,18 +91,19 @@ def _layer(build: BuildContext, vision: QwenVision, index: int) -> PreNormLayer:
     dim = vision.hidden // vision.heads
     shape = AttentionShape(vision.heads, vision.heads, dim, dim**-0.5)
     spec = AttentionSpec(vision.hidden, shape, qkv_bias=True, out_bias=True)
-    sizes = vision.hidden, vision.intermediate
-    mlp: GatedMLP | PlainMLP
-    if vision.window:
-        mlp = GatedMLP(build, *sizes, vision.activation, bias=True)
-    else:
-        mlp = PlainMLP(build, *sizes, "silu" if vision.activation == _QUICK_GELU else vision.activation)
     return PreNormLayer(
         Attention(build, index, spec, NoRotary()),
-        mlp,
+        _mlp(build, vision),
         _norm(build, vision),
         _norm(build, vision),
     )
+
+
+def _mlp(build: BuildContext, vision: QwenVision) -> GatedMLP | PlainMLP:
+    if vision.window:
+        return GatedMLP(build, vision.hidden, vision.intermediate, vision.activation, bias=True)
+    activation = "silu" if vision.activation == _QUICK_GELU else vision.activation
+    return PlainMLP(build, vision.hidden, vision.intermediate, activation)
 
 
 def _norm(build: BuildContext, vision: QwenVision) -> Norm:
@@ -110,18 +111,22 @@ def _norm(build: BuildContext, vision: QwenVision) -> Norm:
 
 
 class Qwen2VLForConditionalGeneration(DecoderLM):
-    architecture = "Qwen2VLForConditionalGeneration"
-
     def __init__(self, hf: ConfigView, build: BuildContext) -> None:
-        text = Qwen2ForCausalLM(_text_view(hf), build)
-        raw = {"vision_config": hf["vision_config"]}
-        tower = QwenTower(build, read_qwen_vision(raw, self.architecture), hf["hidden_size"])
-        super().__init__(seeing_parts(text, tower))
-        self.weights = seeing_weights(text.weights, _rules(tower.vision), (("visual.", "model.visual."),))
+        parts, self.weights = _seeing(hf, build, type(self).__name__)
+        super().__init__(parts)
 
 
-class Qwen2_5_VLForConditionalGeneration(Qwen2VLForConditionalGeneration):  # noqa: N801 - its name elsewhere
-    architecture = "Qwen2_5_VLForConditionalGeneration"
+class Qwen2_5_VLForConditionalGeneration(DecoderLM):  # noqa: N801 - its name elsewhere
+    def __init__(self, hf: ConfigView, build: BuildContext) -> None:
+        parts, self.weights = _seeing(hf, build, type(self).__name__)
+        super().__init__(parts)
+
+
+def _seeing(hf: ConfigView, build: BuildContext, architecture: str) -> tuple[DecoderParts, WeightMap]:
+    text = Qwen2ForCausalLM(_text_view(hf), build)
+    vision = read_qwen_vision({"vision_config": hf["vision_config"]}, architecture)
+    parts = seeing_parts(text, QwenTower(build, vision, hf["hidden_size"]))
+    return parts, seeing_weights(text.weights, _rules(vision), (("visual.", "model.visual."),))
 
 
 def _text_view(hf: ConfigView) -> WithChanges:

@@ -236,8 +236,10 @@ def _media(base: _Base, models: LoadedModels, limits: RunnerLimits) -> list[Devi
     if not limits.encoder_cache:
         return []
     model, pages = models.target, -(-limits.encoder_cache // PAGE)
-    size = (pages * PAGE, model.embed.tokens.weight.cols) if models.links.stage == 0 else (0, 0)
-    cache = base.device.zeros(size, getattr(torch, limits.dtype))
+    cache = torch.zeros((0, 0))  # of a stage that begins with what another hands on
+    if models.links.stage == 0:
+        size = (pages * PAGE, model.embed.tokens.weight.cols)
+        cache = base.device.zeros(size, getattr(torch, limits.dtype))
     return [DeviceMedia(base.device, base.ops, model.tower, cache, PAGE, limits.longest_media)]
 
 
