@@ -63,6 +63,8 @@ _FAMILIES = {
     "Idefics3ForConditionalGeneration": "idefics3:IdeficsFamily",
     "LlavaForConditionalGeneration": "llava:LlavaFamily",
     "LlavaNextForConditionalGeneration": "llava_next:LlavaNextFamily",
+    "Qwen2VLForConditionalGeneration": "qwen_vl:QwenFamily",
+    "Qwen2_5_VLForConditionalGeneration": "qwen_vl:QwenFamily",
     "SmolVLMForConditionalGeneration": "idefics3:IdeficsFamily",
 }
 
