@@ -16,7 +16,6 @@ _DECODERS = {
     "Gemma3ForCausalLM": "gemma3",
     "Gemma3ForConditionalGeneration": "gemma3",
     "LlamaForCausalLM": "llama",
-    "LlavaForConditionalGeneration": "vision.llava",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
     "OPTForCausalLM": "opt",
@@ -70,7 +69,12 @@ ENCODER_DECODERS = {
     "WhisperForConditionalGeneration": "seq2seq.whisper",
 }
 
-ARCHITECTURES = {**_DECODERS, **ENCODERS, **ENCODER_DECODERS}
+# A tower sees or hears, a decoder writes.
+SEEING = {
+    "LlavaForConditionalGeneration": "vision.llava",
+}
+
+ARCHITECTURES = {**_DECODERS, **ENCODERS, **ENCODER_DECODERS, **SEEING}
 
 
 @dataclass(frozen=True, slots=True)

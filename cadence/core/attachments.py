@@ -14,6 +14,7 @@ class KeysSpan:
     start: int
     end: int
     digest: str  # of what they are made of
+    whole: bool = False  # they are computed in one piece: a cached prefix does not end among them
 
 
 class Attachment:

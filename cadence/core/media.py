@@ -64,4 +64,4 @@ class MediaInput(Attachment):
 
     @property
     def keys_spans(self) -> Sequence[KeysSpan]:
-        return [KeysSpan(item.start, item.end, item.digest) for item in self.items]
+        return [KeysSpan(item.start, item.end, item.digest, item.both_ways) for item in self.items]

@@ -63,9 +63,8 @@ _FAMILIES = {
 }
 
 
-def open_family(architecture: str, files: FamilyFiles) -> MediaFamily | None:
-    """None: the model takes text alone."""
-    if architecture not in _FAMILIES:
-        return None
+def open_family(architecture: str, files: FamilyFiles) -> MediaFamily:
+    """architecture: one of `core/architectures.py`'s `SEEING`"""
     module, _, name = _FAMILIES[architecture].partition(":")
-    return getattr(importlib.import_module(f"cadence.media.families.{module}"), name)(files)
+    family: MediaFamily = getattr(importlib.import_module(f"cadence.media.families.{module}"), name)(files)
+    return family

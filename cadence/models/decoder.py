@@ -24,9 +24,9 @@ from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
 from cadence.models.layers.experts import Experts
 from cadence.models.layers.mlp import ExactGeluMLP, GatedMLP, PlainMLP
 from cadence.models.layers.norm import Norm
+from cadence.models.layers.tower import NoTower, Tower
 from cadence.models.layers.weight import Stream
 from cadence.models.mapped_module import MappedModule
-from cadence.models.layers.tower import NoTower, Tower
 from cadence.models.stage_ends import FromTokens, StageEntry
 
 FeedForward = GatedMLP | ExactGeluMLP | PlainMLP | Experts

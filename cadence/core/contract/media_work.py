@@ -47,6 +47,9 @@ class RopeRow:
     segments_np: IntArray  # as `MediaInput` has them
 
 
+PAGE = 16  # vectors of a page
+
+
 def page_entries(pages: list[int], page_size: int, first: int, count: int) -> npt.NDArray[np.int64]:
     """Where vectors [first, first + count) of an item are in the cache."""
     at_np = np.arange(first, first + count, dtype=np.int64)

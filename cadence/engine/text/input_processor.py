@@ -10,6 +10,7 @@ from typing import Any
 
 from cadence.config.encoder_config import NO_ENCODER, EncoderConfig
 from cadence.config.engine_config import ModelConfig
+from cadence.config.media_config import NO_MEDIA, MediaConfig
 from cadence.config.pooling import DECODER, PoolingConfig, TextForm
 from cadence.core.alignment import AlignmentSpec
 from cadence.core.attachments import Attachment
@@ -21,7 +22,8 @@ from cadence.core.lora_request import adapter_of
 from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.shown import shown
-from cadence.engine.text.encoder_prompts import NO_ENCODER_PROMPTS, prompts_of
+from cadence.engine.text.encoder_prompts import NO_ENCODER_PROMPTS
+from cadence.engine.text.open_prompts import prompts_of
 from cadence.engine.text.pooled_options import NO_SAMPLING, PooledOptions
 from cadence.engine.text.prompts import ParsedPrompt, parse_prompt
 from cadence.engine.text.token_ids import check_range, integers
@@ -47,6 +49,7 @@ class InputLimits:
     num_engines: int = 1
     pooling: PoolingConfig = DECODER
     encoder: EncoderConfig = NO_ENCODER
+    media: MediaConfig = NO_MEDIA
 
     @classmethod
     def of(
@@ -72,6 +75,7 @@ class InputLimits:
             num_engines=num_engines,
             pooling=pooling,
             encoder=model.encoder,
+            media=model.media,
         )
 
 
@@ -115,7 +119,7 @@ class InputProcessor:
     def __init__(self, limits: InputLimits, tokenizer: AnyTokenizer) -> None:
         self._limits = limits
         self._tokenizer = tokenizer
-        self._prompts = prompts_of(limits.encoder, limits.vocab_size, tokenizer)
+        self.prompts = prompts_of(limits.encoder, limits.media, limits.vocab_size, tokenizer)
         self._counter = itertools.count()
         self._spelled: tuple[list[str], list[list[int]]] = ([], [])  # the last bad words, and their tokens
 
@@ -205,7 +209,7 @@ class InputProcessor:
         """prompt: what the encoder reads, and the tokens that are looked for in it after what the decoder begins with.
         They may be as many as the model's context: no token comes after them."""
         adapter = adapter_of(lora_request, self._limits.adapters)
-        parsed = self._prompts.divided(parse_prompt(prompt))
+        parsed = self.prompts.divided(parse_prompt(prompt))
         check_priority(priority)
         token_ids, content = self.token_ids(parsed, room=0), parsed.source
         if not isinstance(content, EncoderInput):
@@ -271,7 +275,7 @@ class InputProcessor:
 
     def prepared(self, parsed: ParsedPrompt) -> ParsedPrompt:
         """By the tokens that the model begins with, and what its encoder reads, checked as for a request."""
-        divided = self._prompts.divided(parsed)
+        divided = self.prompts.divided(parsed)
         return replace(divided, token_ids=self.token_ids(divided))
 
     def token_ids(self, parsed: ParsedPrompt, room: int = 1) -> list[int]:

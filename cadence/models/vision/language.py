@@ -40,9 +40,7 @@ def language_model(hf: ConfigView, build: BuildContext) -> DecoderLM:
 
 
 def seeing_parts(text: DecoderLM, tower: Tower) -> DecoderParts:
-    return DecoderParts(
-        embed=text.embed, layers=list(text.layers), norm=text.norm, lm_head=text.lm_head, tower=tower
-    )
+    return DecoderParts(embed=text.embed, layers=list(text.layers), norm=text.norm, lm_head=text.lm_head, tower=tower)
 
 
 def seeing_weights(

@@ -45,7 +45,12 @@ class LlavaTower(Tower):
         self.skips = int(hf["vision_feature_select_strategy"] == "default")  # the vector of the whole picture
         self.vision = ClipVision(build, self.dims)
         self.project = PlainMLP(
-            build, self.dims.hidden, hidden, hf["projector_hidden_act"], bias=hf["multimodal_projector_bias"], out=hidden
+            build,
+            self.dims.hidden,
+            hidden,
+            hf["projector_hidden_act"],
+            bias=hf["multimodal_projector_bias"],
+            out=hidden,
         )
 
     def encode(self, contents: Sequence[MediaContent], ops: Ops) -> torch.Tensor:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from cadence.config.speculative import NO_SPECULATION
 from cadence.core.adapter import ADAPTERS
 from cadence.core.alignment import ALIGNMENT
+from cadence.core.contract.media_work import PAGE
 from cadence.core.encoder_input import ENCODER
 from cadence.core.kv_spec import KVLayout, LayerKV
+from cadence.core.media import MEDIA
 from cadence.device.base import Device
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import ONE_STAGE, StageLinks
@@ -30,6 +34,7 @@ from cadence.runner.features.drafts.waiting_positions import ROOM, KeptStateRows
 from cadence.runner.features.encoder.encode import DeviceEncoder
 from cadence.runner.features.encoder.rows import EncoderRows
 from cadence.runner.features.grammar.rows import DeviceGrammar
+from cadence.runner.features.media.encode import DeviceMedia
 from cadence.runner.features.pooling.pairs import PairRows
 from cadence.runner.features.pooling.rows import DevicePooling, PooledRows
 from cadence.runner.forward_pass import ForwardParts, ForwardPass
@@ -48,6 +53,8 @@ from cadence.sample.prompt_logprobs import PromptLogprobsTable
 from cadence.sample.shared_draws import sharing
 from cadence.speculate.choose import ProposerFactory, distributions_of, proposer_of, sampler_of
 from cadence.speculate.draft_model import NO_DRAFT_MODEL, AnyDraftModel, DraftModel
+
+_NEVER_RECORDED = (ALIGNMENT, MEDIA)  # input hooks that leave more behind, or take more, than a recording does
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +207,7 @@ def _of_every_model(base: _Base, model: CausalLM, limits: RunnerLimits) -> list[
 def _of_models(base: _Base, models: LoadedModels, limits: RunnerLimits, layout: KVLayout) -> list[DeviceFeature]:
     """What some models have and others do not."""
     encoder = _encoder(base, models, limits, layout)
-    return [*_adapters(base, models, limits.num_rows), *encoder]
+    return [*_adapters(base, models, limits.num_rows), *encoder, *_media(base, models, limits)]
 
 
 def _adapters(base: _Base, models: LoadedModels, num_rows: int) -> list[DeviceFeature]:
@@ -219,6 +226,15 @@ def _encoder(base: _Base, models: LoadedModels, limits: RunnerLimits, layout: KV
     if models.links.count > 1:  # each stage has the queries of its own layers
         return [encoder]
     return [encoder, DeviceAlignment(AlignedRows(limits.num_rows, model.cross_heads(), models.ranks))]
+
+
+def _media(base: _Base, models: LoadedModels, limits: RunnerLimits) -> list[DeviceFeature]:
+    if not limits.encoder_cache:
+        return []
+    model, pages = models.target, -(-limits.encoder_cache // PAGE)
+    size = (pages * PAGE, model.embed.tokens.weight.cols) if models.links.stage == 0 else (0, 0)
+    cache = base.device.zeros(size, getattr(torch, limits.dtype))
+    return [DeviceMedia(base.device, base.ops, model.tower, cache, PAGE, limits.longest_media)]
 
 
 def _drafts(
@@ -282,7 +298,8 @@ def _shapes(known: Container[StepShape], limits: RunnerLimits, models: LoadedMod
             inputs=HookedInputs(
                 some=(ADAPTERS,) if models.adapters is not None else (),
                 always=(ENCODER,) if isinstance(models.target, EncoderDecoderLM) else (),
-                never=(ALIGNMENT,),
+                never=_NEVER_RECORDED,
             ),
         )
-    return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, limits.graphs == "exact", limits.width)
+    recorded = limits.graphs == "exact"
+    return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, recorded, limits.width, _NEVER_RECORDED)

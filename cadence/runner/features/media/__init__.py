@@ -1,0 +1,2 @@
+"""What towers make of pictures and sounds: `encode` keeps it in the encoder cache and puts it among a forward's tokens.
+Imports `core`, `models` and `runner`; `runner/features/setup.py` imports it."""
