@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cadence.config.files.tower_weights import MAY_LACK
 from cadence.config.hf import HFConfig
 from cadence.core.architectures import SEEING
 
@@ -30,7 +31,7 @@ NO_MEDIA = MediaConfig()
 
 
 def resolve_media(hf: HFConfig, enable_prompt_embeds: bool, max_model_len: int) -> MediaConfig:
-    sees = hf.family in SEEING
+    sees = hf.family in SEEING and not (hf.family in MAY_LACK and hf.get("vision_config") is None)
     if not sees and not enable_prompt_embeds:
         return NO_MEDIA
     return MediaConfig(

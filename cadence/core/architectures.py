@@ -14,7 +14,6 @@ _DECODERS = {
     "GPT2LMHeadModel": "gpt2",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
-    "Gemma3ForConditionalGeneration": "gemma3",
     "LlamaForCausalLM": "llama",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
@@ -71,7 +70,10 @@ ENCODER_DECODERS = {
 
 # A tower sees or hears, a decoder writes.
 SEEING = {
+    "Gemma3ForConditionalGeneration": "vision.gemma3",
+    "Idefics3ForConditionalGeneration": "vision.idefics3",
     "LlavaForConditionalGeneration": "vision.llava",
+    "SmolVLMForConditionalGeneration": "vision.idefics3",
 }
 
 ARCHITECTURES = {**_DECODERS, **ENCODERS, **ENCODER_DECODERS, **SEEING}

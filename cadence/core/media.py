@@ -18,6 +18,7 @@ IMAGE, VIDEO, AUDIO = "image", "video", "audio"  # kinds that towers read
 VECTORS = "vectors"  # the kind whose values are what a tower would give: `prompt_embeds`
 
 SEGMENT = 5  # entries of a rope segment
+MOST_SEGMENTS = 1024  # of a prompt: a picture has one, a video one for each two frames, as has what lies between
 _NO_SEGMENTS_NP: npt.NDArray[np.int32] = np.zeros((0, SEGMENT), dtype=np.int32)
 
 
@@ -39,7 +40,7 @@ class MediaItem:
     ) -> MediaItem:
         values_np = np.ascontiguousarray(values_np)
         digest = sha256(f"{kind}/{values_np.dtype.str}/{values_np.shape}/{grid}/{length}/".encode())
-        digest.update(values_np)
+        digest.update(values_np.data)
         return cls(kind, start, length, values_np, grid, both_ways, digest.hexdigest())
 
     @property

@@ -23,7 +23,7 @@ from cadence.engine.core import EngineCore
 from cadence.engine.grammar_preparer import GrammarPreparer
 from cadence.engine.intake import Intake
 from cadence.engine.source import check_vocabulary, find_source
-from cadence.engine.text.input_processor import InputLimits
+from cadence.engine.text.input_limits import InputLimits
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
 from cadence.scheduler.budget import RunLimits, TokenBudget
 from cadence.scheduler.feature import HostFeature

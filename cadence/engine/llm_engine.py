@@ -25,7 +25,8 @@ from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.cache_info import cache_labels
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
-from cadence.engine.text.input_processor import InputLimits, InputProcessor
+from cadence.engine.text.input_limits import InputLimits
+from cadence.engine.text.input_processor import InputProcessor
 from cadence.engine.text.logits_processors import ProcessorClasses, split_processors
 from cadence.engine.text.output_processor import OutputProcessor
 from cadence.engine.text.parallel_sampling import fan_out

@@ -43,7 +43,8 @@ from cadence.engine.supervise.supervisor import ENGINE_COMMAND
 from cadence.engine.text.async_beam import BeamRequest, search_beams
 from cadence.engine.text.beam import BeamSearch
 from cadence.engine.text.held_updates import Resumption, StreamPosition
-from cadence.engine.text.input_processor import InputLimits, InputProcessor, ProcessedInput
+from cadence.engine.text.input_limits import InputLimits
+from cadence.engine.text.input_processor import InputProcessor, ProcessedInput
 from cadence.engine.text.output_processor import OutputProcessor, OutputStream
 from cadence.engine.text.prompts import PromptType
 from cadence.engine.text.text_tap import TextTap

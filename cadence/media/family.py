@@ -59,7 +59,10 @@ class MediaFamily(Protocol):
 
 # Architectures as Hugging Face names them -> the module of `cadence.media.families` and its class.
 _FAMILIES = {
+    "Gemma3ForConditionalGeneration": "gemma3:open_gemma3",
+    "Idefics3ForConditionalGeneration": "idefics3:IdeficsFamily",
     "LlavaForConditionalGeneration": "llava:LlavaFamily",
+    "SmolVLMForConditionalGeneration": "idefics3:IdeficsFamily",
 }
 
 

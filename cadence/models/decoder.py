@@ -16,6 +16,7 @@ from torch import nn
 from cadence.core.kv_spec import LayerKV
 from cadence.core.pooling import EMBED
 from cadence.kernels.interface.attention_batch import Sees
+from cadence.kernels.interface.rope_ops import NO_AXES, AxesTable
 from cadence.models.interface.model import ForwardContext, ModelInputs, PoolHead
 from cadence.models.interface.pool_head import SameVector
 from cadence.models.interface.stage import Absent, own_layers
@@ -133,6 +134,10 @@ class DecoderLM(MappedModule):
 
     def _own(self) -> Iterator[nn.Module]:
         return islice(self.layers, self.own_layers.start, self.own_layers.stop)
+
+    def axes(self) -> AxesTable:
+        """What turns tokens, by the axes of their positions."""
+        return next((layer.attn.rotary.axes for layer in self._own()), NO_AXES)
 
     def pool_heads(self) -> Mapping[str, PoolHead]:
         return {EMBED: SameVector(), **self.heads}

@@ -33,7 +33,8 @@ from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.metric import Metric
-from cadence.engine.text.input_processor import InputLimits, InputProcessor
+from cadence.engine.text.input_limits import InputLimits
+from cadence.engine.text.input_processor import InputProcessor
 from cadence.engine.text.output_processor import OutputProcessor
 from cadence.engine.text.parallel_sampling import fan_out
 from cadence.entrypoints.async_inputs import AsyncInputs

@@ -9,7 +9,7 @@ import math
 from cadence.config.args import EngineArgs
 from cadence.config.caps import Caps
 from cadence.config.context_length import model_context_length
-from cadence.config.encoder_config import resolve_encoder
+from cadence.config.encoder_config import EncoderConfig, resolve_encoder
 from cadence.config.engine_config import (
     CacheConfig,
     DeviceConfig,
@@ -22,7 +22,7 @@ from cadence.config.engine_config import (
 from cadence.config.files.sharded_state import SHARDED, check_ranks
 from cadence.config.hf import HFConfig
 from cadence.config.lora import resolve_lora
-from cadence.config.media_config import resolve_media
+from cadence.config.media_config import MediaConfig, resolve_media
 from cadence.config.media_intake import resolve_intake
 from cadence.config.parallel import (
     ParallelConfig,
@@ -122,7 +122,7 @@ def resolve(
     model, quantization = _model(args, files, hf, caps, halves), resolve_quantization(args, files, hf)
     cache_dtype = kv_dtype(args, model, quantization, caps.kind, halves)
     scheduler, device = _scheduler(args, caps, model.max_model_len, inputs.offline), _device(args, caps.kind, inputs)
-    scheduler = _with_encoder(scheduler, args, model)
+    scheduler = _with_encoder(_with_media(scheduler, args, model.media), args, model.encoder)
     if shares_experts(args, hf):
         check_shared(args, model.dtype, caps.kind)
         scheduler = dataclasses.replace(scheduler, burst_steps=1, burst_seconds=0.0)
@@ -312,16 +312,19 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
     )
 
 
-def _with_encoder(scheduler: SchedulerConfig, args: EngineArgs, model: ModelConfig) -> SchedulerConfig:
-    """By default a step has room for as many positions of encoders as for tokens, and always for one input; the encoder
-    cache has room for what two steps encode."""
-    budget, encoder = args.max_num_encoder_tokens, model.encoder
-    if model.media.exists:
-        budget = budget or scheduler.max_num_batched_tokens
-        kept = max(2 * budget, model.media.longest)
-        return dataclasses.replace(scheduler, max_num_encoder_tokens=budget, encoder_cache=kept)
+def _with_media(scheduler: SchedulerConfig, args: EngineArgs, media: MediaConfig) -> SchedulerConfig:
+    """The encoder cache has room for what two steps encode, and always for one content."""
+    if not media.exists:
+        return scheduler
+    budget = args.max_num_encoder_tokens or scheduler.max_num_batched_tokens
+    return dataclasses.replace(scheduler, max_num_encoder_tokens=budget, encoder_cache=max(2 * budget, media.longest))
+
+
+def _with_encoder(scheduler: SchedulerConfig, args: EngineArgs, encoder: EncoderConfig) -> SchedulerConfig:
+    """By default a step has room for as many positions of encoders as for tokens, and always for one input."""
+    budget = args.max_num_encoder_tokens
     if not encoder.exists:
-        if budget is not None:
+        if budget is not None and not scheduler.encoder_cache:
             logger.warning("the model has no encoder: max_num_encoder_tokens has no effect")
         return scheduler
     if budget is None:

@@ -44,7 +44,7 @@ class MediaStep:
 class RopeRow:
     """Of a row that begins."""
 
-    segments_np: IntArray  # as `MediaInput` has them
+    segments_np: IntArray  # [n, 5], as `MediaInput` has them
 
 
 PAGE = 16  # vectors of a page

@@ -8,21 +8,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cadence.config.encoder_config import NO_ENCODER, EncoderConfig
-from cadence.config.engine_config import ModelConfig
-from cadence.config.media_config import NO_MEDIA, MediaConfig
-from cadence.config.pooling import DECODER, PoolingConfig, TextForm
+from cadence.config.pooling import TextForm
 from cadence.core.alignment import AlignmentSpec
 from cadence.core.attachments import Attachment
 from cadence.core.contract.request import EngineRequest, StopRule
 from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import ContextLengthError, InvalidRequestError
-from cadence.core.grammar import NO_DEFAULTS, GrammarDefaults, GrammarSpec
+from cadence.core.grammar import NO_DEFAULTS, GrammarSpec
 from cadence.core.lora_request import adapter_of
 from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.shown import shown
 from cadence.engine.text.encoder_prompts import NO_ENCODER_PROMPTS
+from cadence.engine.text.input_limits import InputLimits
 from cadence.engine.text.open_prompts import prompts_of
 from cadence.engine.text.pooled_options import NO_SAMPLING, PooledOptions
 from cadence.engine.text.prompts import ParsedPrompt, parse_prompt
@@ -35,48 +33,6 @@ _MASK64 = (1 << 64) - 1
 _INT64 = 1 << 63
 NEVER_STOPS = StopRule(eos_token_ids=frozenset(), stop_token_ids=frozenset(), min_tokens=0, max_tokens=1)
 THINKING = ("<think>", "</think>")
-
-
-@dataclass(frozen=True, slots=True)
-class InputLimits:
-    vocab_size: int
-    max_model_len: int
-    max_logprobs: int
-    seed: int
-    eos_token_ids: frozenset[int]
-    structured: GrammarDefaults = NO_DEFAULTS
-    adapters: bool = False  # requests may have one
-    num_engines: int = 1
-    pooling: PoolingConfig = DECODER
-    encoder: EncoderConfig = NO_ENCODER
-    media: MediaConfig = NO_MEDIA
-
-    @classmethod
-    def of(
-        cls,
-        model: ModelConfig,
-        vocab_size: int,
-        tokenizer: AnyTokenizer,
-        structured: GrammarDefaults = NO_DEFAULTS,
-        adapters: bool = False,
-        num_engines: int = 1,
-        pooling: PoolingConfig = DECODER,
-    ) -> InputLimits:
-        """What the model's files and its tokenizer each call an end of text counts as one."""
-        eos = frozenset(model.hf.eos_token_ids) | tokenizer.eos_token_ids
-        return cls(
-            vocab_size=vocab_size,
-            max_model_len=model.max_model_len,
-            max_logprobs=model.max_logprobs,
-            seed=model.seed,
-            eos_token_ids=eos,
-            structured=structured,
-            adapters=adapters,
-            num_engines=num_engines,
-            pooling=pooling,
-            encoder=model.encoder,
-            media=model.media,
-        )
 
 
 @dataclass(frozen=True, slots=True)

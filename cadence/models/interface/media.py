@@ -17,7 +17,7 @@ class MediaContent:
     """One item on the device."""
 
     kind: str
-    values: torch.Tensor  # as `MediaItem` has them
+    values: torch.Tensor  # [...], as `MediaItem` has them
     grid: tuple[int, ...]
     length: int  # vectors that come of it
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from cadence.core.errors import ConfigError
+from cadence.core.kv_spec import LayerKV
 from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.kernels.interface.ops import Ops
 from cadence.models.decoder import PreNormLayer
@@ -55,6 +56,9 @@ class VisionDims:
     def read(cls, hf: ConfigView, layers: int) -> VisionDims:
         if hf["num_channels"] != 3:
             raise ConfigError(f"num_channels {hf['num_channels']}: pictures have 3", field="num_channels")
+        if hf["image_size"] < hf["patch_size"]:
+            message = f"image_size {hf['image_size']} is less than patch_size {hf['patch_size']}"
+            raise ConfigError(message, field="image_size")
         return cls(
             hidden=hf["hidden_size"],
             intermediate=hf["intermediate_size"],
@@ -70,6 +74,11 @@ class VisionDims:
     def patches(self) -> int:
         """Of a whole picture."""
         return (self.image // self.patch) ** 2
+
+    @property
+    def kv(self) -> LayerKV:
+        """Of each layer."""
+        return LayerKV(self.heads, split_heads(self.hidden, self.heads), 0)
 
     def layer(self, build: BuildContext, index: int) -> PreNormLayer:
         dim = split_heads(self.hidden, self.heads)
@@ -133,13 +142,13 @@ class ClipVision(nn.Module):
         x = self.patch(of_patches, ctx).view(count, -1, self.dims.hidden)
         x = torch.cat([self.whole.expand(count, 1, -1), x], dim=1) + self.places
         x = self.norm(x.flatten(0, 1), ctx)
-        residual, inputs = ops.zeros_like(x), ModelInputs(*_NOTHING)
+        residual, inputs = ops.zeros_like(x), NO_INPUTS
         for layer in self.layers:
             x, residual = layer(x, residual, inputs, ctx)
         return ops.add(x, residual).view(count, length, -1)
 
 
-_NOTHING = (torch.empty(0, dtype=torch.int32), torch.empty(0, dtype=torch.int64))
+NO_INPUTS = ModelInputs(ids=torch.empty(0, dtype=torch.int32), rope_positions=torch.empty(0, dtype=torch.int64))
 
 
 def clip_config(hf: ConfigView) -> WithDefaults:

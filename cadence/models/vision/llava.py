@@ -35,6 +35,7 @@ CLIP_SCALE = PixelScale(1 / 255, (0.48145466, 0.4578275, 0.40821073), (0.2686295
 
 class LlavaTower(Tower):
     reads = frozenset({IMAGE})
+    scale = CLIP_SCALE
 
     def __init__(self, build: BuildContext, hf: ConfigView, hidden: int) -> None:
         """hidden: of the language model"""
@@ -54,7 +55,7 @@ class LlavaTower(Tower):
         )
 
     def encode(self, contents: Sequence[MediaContent], ops: Ops) -> torch.Tensor:
-        states = self.vision([CLIP_SCALE.of(content.values) for content in contents], ops)
+        states = self.vision([self.scale.of(content.values) for content in contents], ops)
         states = states[:, self.skips :].flatten(0, 1).contiguous()
         ctx = packed_context([len(states)], self.vision.layers[0].attn.kv, 0, states, ops)
         return self.project(states, ctx)

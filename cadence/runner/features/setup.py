@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import torch
 
@@ -20,6 +21,7 @@ from cadence.kernels.interface.links import ONE_STAGE, StageLinks
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import DraftState, KeptStates, RowState
 from cadence.lora.store import AdapterStore
+from cadence.models.decoder import DecoderLM
 from cadence.models.encoder_decoder import EncoderDecoderLM
 from cadence.models.interface.model import CausalLM
 from cadence.runner.after_sample import AfterSample, NothingAfter
@@ -35,6 +37,7 @@ from cadence.runner.features.encoder.encode import DeviceEncoder
 from cadence.runner.features.encoder.rows import EncoderRows
 from cadence.runner.features.grammar.rows import DeviceGrammar
 from cadence.runner.features.media.encode import DeviceMedia
+from cadence.runner.features.media.rope import ROPE, DeviceRope, RopeTable
 from cadence.runner.features.pooling.pairs import PairRows
 from cadence.runner.features.pooling.rows import DevicePooling, PooledRows
 from cadence.runner.forward_pass import ForwardParts, ForwardPass
@@ -207,7 +210,8 @@ def _of_every_model(base: _Base, model: CausalLM, limits: RunnerLimits) -> list[
 def _of_models(base: _Base, models: LoadedModels, limits: RunnerLimits, layout: KVLayout) -> list[DeviceFeature]:
     """What some models have and others do not."""
     encoder = _encoder(base, models, limits, layout)
-    return [*_adapters(base, models, limits.num_rows), *encoder, *_media(base, models, limits)]
+    media = [*_media(base, models, limits), *_rope(base, models.target, limits)]
+    return [*_adapters(base, models, limits.num_rows), *encoder, *media]
 
 
 def _adapters(base: _Base, models: LoadedModels, num_rows: int) -> list[DeviceFeature]:
@@ -232,9 +236,17 @@ def _media(base: _Base, models: LoadedModels, limits: RunnerLimits) -> list[Devi
     if not limits.encoder_cache:
         return []
     model, pages = models.target, -(-limits.encoder_cache // PAGE)
-    size = (pages * PAGE, model.embed.tokens.weight.cols) if models.links.stage == 0 else (0, 0)
-    cache = base.device.zeros(size, getattr(torch, limits.dtype))
+    cache = torch.zeros((0, 0))  # of a stage that begins with what another hands on
+    if models.links.stage == 0:
+        size = (pages * PAGE, model.embed.tokens.weight.cols)
+        cache = base.device.zeros(size, getattr(torch, limits.dtype))
     return [DeviceMedia(base.device, base.ops, model.tower, cache, PAGE, limits.longest_media)]
+
+
+def _rope(base: _Base, model: CausalLM, limits: RunnerLimits) -> list[DeviceFeature]:
+    if not _has_axes(model):
+        return []
+    return [DeviceRope(RopeTable(base.device, limits.num_rows, base.ops, base.shapes, model.axes()))]
 
 
 def _drafts(
@@ -297,9 +309,20 @@ def _shapes(known: Container[StepShape], limits: RunnerLimits, models: LoadedMod
             by_model=limits.speculative.by_model,
             inputs=HookedInputs(
                 some=(ADAPTERS,) if models.adapters is not None else (),
-                always=(ENCODER,) if isinstance(models.target, EncoderDecoderLM) else (),
+                always=_in_every_forward(models.target),
                 never=_NEVER_RECORDED,
             ),
         )
     recorded = limits.graphs == "exact"
     return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, recorded, limits.width, _NEVER_RECORDED)
+
+
+def _in_every_forward(model: CausalLM) -> tuple[str, ...]:
+    """Input hooks."""
+    if isinstance(model, EncoderDecoderLM):
+        return (ENCODER,)
+    return (ROPE,) if _has_axes(model) else ()
+
+
+def _has_axes(model: CausalLM) -> TypeGuard[DecoderLM]:
+    return isinstance(model, DecoderLM) and model.axes().has_axes
