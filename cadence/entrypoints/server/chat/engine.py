@@ -15,6 +15,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.core.structured_outputs import StructuredOutputsParams
 from cadence.engine.text.prompts import TokensPrompt, resumed
 from cadence.entrypoints.conversation import read_template
+from cadence.entrypoints.media.offline import with_media
 from cadence.entrypoints.media.pending import PendingMedia
 from cadence.entrypoints.media.service import MediaService
 from cadence.entrypoints.server.chat.choice import Choice, ParsedChoice, PlainChoice
@@ -158,7 +159,7 @@ class ChatEngine:
             return len(prompt["prompt_token_ids"])
         async with self._media.opened(job.media) as data:
             try:
-                prepared = await self._llm.inputs.prepared(cast(TokensPrompt, {**prompt, "multi_modal_data": data}))
+                prepared = await self._llm.inputs.prepared(with_media(prompt, data))
             except InvalidRequestError as error:
                 raise as_sent(error, {**job.sent_names, **job.media.names()}) from None
         return len(prepared.token_ids or ())
@@ -262,7 +263,7 @@ class ChatEngine:
         are here until the first output has come."""
         async with self._media.opened(job.media) as data:
             try:
-                return await self._begun({**prompt, "multi_modal_data": data} if data else prompt, params, job)
+                return await self._begun(with_media(prompt, data), params, job)
             except InvalidRequestError as error:
                 raise as_sent(error, {**job.sent_names, **job.media.names()}) from None
 
