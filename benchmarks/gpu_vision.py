@@ -3,8 +3,8 @@
     python -m benchmarks.gpu_vision [--requests 64] [--side 1008] [--tokens 16] [--out FILE]
 
 Every request has a picture of its own and writes so many tokens. Prints a JSON line: seconds of all requests, of the
-same prompts with plain tokens in place of pictures, of the tower on the same pictures, and the first over the sum of the
-others. The best of three each.
+same prompts with plain tokens in place of pictures, of the tower on the same pictures, and the first over the sum of
+the others. The best of three each.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _TEXT = {
 }  # fmt: skip
 _VISION = {
     "depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "patch_size": 14,
-    "out_hidden_size": 3584, "spatial_merge_size": 2, "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31], "temporal_patch_size": 2,
+    "out_hidden_size": 3584, "spatial_merge_size": 2, "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31],
+    "temporal_patch_size": 2,
 }  # fmt: skip
 _PROMPT = "<|vision_start|><|image_pad|><|vision_end|>what is the quick brown fox"
 _FEW = {"text": {"num_hidden_layers": 2, "vocab_size": 1024}, "vision": {"depth": 2, "fullatt_block_indexes": [1]}}
