@@ -8,6 +8,7 @@ from cadence.config.encoder_config import NO_ENCODER, EncoderConfig
 from cadence.config.hf import HFConfig
 from cadence.config.lora import NO_ADAPTERS, LoraConfig
 from cadence.config.media_config import NO_MEDIA, MediaConfig
+from cadence.config.media_intake import MediaIntake
 from cadence.config.parallel import ONE_PROCESS, ParallelConfig
 from cadence.config.pooling import DECODER, PoolingConfig
 from cadence.config.reference import ModelFiles
@@ -100,6 +101,7 @@ class EngineConfig:
     lora: LoraConfig = NO_ADAPTERS
     parallel: ParallelConfig = ONE_PROCESS
     pooling: PoolingConfig = DECODER
+    intake: MediaIntake = MediaIntake()  # noqa: RUF009 (frozen)
 
     # As scripts for vLLM call them.
 

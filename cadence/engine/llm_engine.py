@@ -215,6 +215,11 @@ class LLMEngine:
         """The token ids of a prompt in any shape, checked as for a request."""
         return self.prepared(prompt).token_ids or []
 
+    @property
+    def placeholders(self) -> Mapping[str, str]:
+        """By kind of medium, what stands for one in a prompt; empty = the model takes text alone."""
+        return self._inputs.prompts.placeholders
+
     def prepared(self, prompt: Any) -> ParsedPrompt:
         """A prompt in any shape by its tokens, and what an encoder reads of it, checked as for a request."""
         return self._inputs.prepared(parse_prompt(prompt))

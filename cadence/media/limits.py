@@ -11,6 +11,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.media import IMAGE, VIDEO
 
 _MIB = 2**20
+MOST_REDIRECTS = 3
 _NAMES = {IMAGE: "picture", VIDEO: "video"}
 
 
@@ -74,7 +75,7 @@ class MediaAccess:
 
     domains: frozenset[str] = frozenset()  # names of hosts, lower case; "*" = all that are public
     local_root: Path | None = None  # files below it, links resolved
-    max_redirects: int = 3  # each is held to the same rules
+    max_redirects: int = MOST_REDIRECTS  # each is held to the same rules
     seconds: Mapping[str, float] = field(default_factory=lambda: {IMAGE: 5.0, VIDEO: 30.0})  # for one file, in all
 
 

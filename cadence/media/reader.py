@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from cadence.config.media_intake import MediaIntake
 from cadence.core.errors import InvalidRequestError
 from cadence.core.media import IMAGE
 from cadence.media.decode import decode_picture
 from cadence.media.fetch.read_url import UrlReader
-from cadence.media.limits import DEFAULT_LIMITS, MediaLimits
+from cadence.media.io_options import sampling_of
+from cadence.media.limits import DEFAULT_LIMITS, MOST_REDIRECTS, MediaAccess, MediaLimits
 from cadence.media.parts import MediaPart
 from cadence.media.picture import Picture, as_picture
 from cadence.media.video import DEFAULT_SAMPLING, Sampling, Video, as_video, of_pictures
@@ -19,16 +21,29 @@ Medium = Picture | Video
 MediaData = dict[str, list[Medium]]  # `multi_modal_data`: by kind, in the order of the prompt
 
 
+def open_reader(intake: MediaIntake) -> MediaReader:
+    limits = replace(
+        DEFAULT_LIMITS,
+        image_pixels=intake.max_pixels or DEFAULT_LIMITS.image_pixels,
+        prompt_pixels=max(DEFAULT_LIMITS.prompt_pixels, intake.max_pixels),
+        per_prompt={**DEFAULT_LIMITS.per_prompt, **intake.per_prompt},
+    )
+    redirects = MOST_REDIRECTS if intake.redirects else 0
+    access = MediaAccess(intake.domains, intake.local_root, redirects, intake.seconds)
+    return MediaReader(limits, UrlReader(limits, access), sampling_of(intake.io_kwargs))
+
+
 @dataclass(frozen=True, slots=True)
 class MediaReader:
     """Blocks: for threads, or for a program that waits."""
 
     limits: MediaLimits = DEFAULT_LIMITS
     urls: UrlReader = field(default_factory=UrlReader)
+    sampling: Sampling = DEFAULT_SAMPLING  # of videos, where a request says nothing
 
-    def read(self, parts: Sequence[MediaPart], sampling: Sampling = DEFAULT_SAMPLING) -> MediaData:
+    def read(self, parts: Sequence[MediaPart]) -> MediaData:
         self.check_counts(parts)
-        return self.decode(parts, [self.fetch(part) for part in parts], sampling)
+        return self.decode(parts, [self.fetch(part) for part in parts], self.sampling)
 
     def check_counts(self, parts: Sequence[MediaPart]) -> None:
         """Before anything is read."""

@@ -126,7 +126,10 @@ def test_the_same_alone_and_in_company(made: Made, alone: Answers, way: str) -> 
                 assert logprobs == logprobs_alone
 
 
-@pytest.mark.parametrize("family", mostly_wide(("gemma3", "smolvlm", "idefics3"), ("gemma3", "smolvlm")))
+@pytest.mark.parametrize(
+    "family",
+    mostly_wide(("gemma3", "smolvlm", "idefics3", "llava_next", "llava_siglip"), ("gemma3", "smolvlm", "llava_next")),
+)
 def test_every_family_says_what_transformers_says(tmp_path: Path, family: str) -> None:
     """In chunks that end among a picture's tokens, where the family lets them."""
     directory = make_vision(family, tmp_path / family)

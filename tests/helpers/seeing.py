@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -48,4 +47,3 @@ class SeeingOracle:
             inputs["mm_token_type_ids"] = torch.cat([inputs["mm_token_type_ids"], torch.zeros_like(more)], dim=1)
         logits = self.model(**inputs).logits[0, count - 1 : -1]
         return torch.log_softmax(logits.float(), dim=-1)
-

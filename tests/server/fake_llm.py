@@ -110,7 +110,7 @@ class FakeLLM:
             num_engines=self.config.parallel.data_parallel_size,
             pooling=pooling,
         )
-        self._inputs = AsyncInputs(InputProcessor(limits, self.tokenizer), self.texts)
+        self.inputs = AsyncInputs(InputProcessor(limits, self.tokenizer), self.texts)
         self._metrics = MetricsByEngine("fake")
         self._outputs = OutputProcessor(self.tokenizer, self._metrics)
         self._running: dict[str, list[EngineRequest]] = {}
@@ -121,7 +121,7 @@ class FakeLLM:
     ) -> AsyncIterator[RequestOutput]:
         self._check_alive()
         self.adapters.append(lora_request)
-        processed = await self._inputs.process(request_id, prompt, params, priority=priority)
+        processed = await self.inputs.process(request_id, prompt, params, priority=priority)
         children = fan_out(processed.request)
         self._outputs.add(request_id, children, processed.prompt_text)
         self._running[request_id] = children
@@ -151,7 +151,7 @@ class FakeLLM:
     ) -> AsyncIterator[PoolingRequestOutput[PoolingOutput]]:
         self._check_alive()
         self.adapters.append(lora_request)
-        processed = await self._inputs.process_pooling(request_id, prompt, params, priority=priority)
+        processed = await self.inputs.process_pooling(request_id, prompt, params, priority=priority)
         request = processed.request
         self._outputs.add(request_id, [request], None)
         self._running[request_id] = [request]

@@ -23,6 +23,7 @@ from cadence.config.files.sharded_state import SHARDED, check_ranks
 from cadence.config.hf import HFConfig
 from cadence.config.lora import resolve_lora
 from cadence.config.media_config import MediaConfig, resolve_media
+from cadence.config.media_intake import resolve_intake
 from cadence.config.parallel import (
     ParallelConfig,
     assigned_devices,
@@ -160,6 +161,7 @@ def resolve(
         lora=resolve_lora(args),
         parallel=resolve_parallel(args),
         pooling=pooling,
+        intake=resolve_intake(args),
     )
 
 

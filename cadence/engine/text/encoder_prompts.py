@@ -10,8 +10,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from cadence.config.encoder_config import EncoderConfig
 from cadence.core.encoder_input import EncoderInput
@@ -21,11 +22,15 @@ from cadence.engine.text.prompts import AudioClip, MediaList, ParsedPrompt
 from cadence.engine.text.token_ids import check_range, integers
 from cadence.text.null_tokenizer import AnyTokenizer
 
+_NO_PLACEHOLDERS: Mapping[str, str] = MappingProxyType({})
+
 Listen = Callable[[AudioClip], EncoderInput]  # raises InvalidRequestError
 
 
 class NoEncoderPrompts:
     """Of a decoder alone: a prompt is a prompt."""
+
+    placeholders = _NO_PLACEHOLDERS
 
     def divided(self, parsed: ParsedPrompt) -> ParsedPrompt:
         if isinstance(parsed.source, AudioClip | MediaList):
@@ -40,6 +45,8 @@ NO_ENCODER_PROMPTS = NoEncoderPrompts()
 
 
 class EncoderPrompts:
+    placeholders = _NO_PLACEHOLDERS
+
     def __init__(self, config: EncoderConfig, vocab_size: int, tokenizer: AnyTokenizer, listen: Listen) -> None:
         """listen: features of audio, for a model that reads these"""
         self._config = config

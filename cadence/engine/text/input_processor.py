@@ -75,7 +75,7 @@ class InputProcessor:
     def __init__(self, limits: InputLimits, tokenizer: AnyTokenizer) -> None:
         self._limits = limits
         self._tokenizer = tokenizer
-        self._prompts = prompts_of(limits.encoder, limits.media, limits.vocab_size, tokenizer)
+        self.prompts = prompts_of(limits.encoder, limits.media, limits.vocab_size, tokenizer)
         self._counter = itertools.count()
         self._spelled: tuple[list[str], list[list[int]]] = ([], [])  # the last bad words, and their tokens
 
@@ -165,7 +165,7 @@ class InputProcessor:
         """prompt: what the encoder reads, and the tokens that are looked for in it after what the decoder begins with.
         They may be as many as the model's context: no token comes after them."""
         adapter = adapter_of(lora_request, self._limits.adapters)
-        parsed = self._prompts.divided(parse_prompt(prompt))
+        parsed = self.prompts.divided(parse_prompt(prompt))
         check_priority(priority)
         token_ids, content = self.token_ids(parsed, room=0), parsed.source
         if not isinstance(content, EncoderInput):
@@ -231,7 +231,7 @@ class InputProcessor:
 
     def prepared(self, parsed: ParsedPrompt) -> ParsedPrompt:
         """By the tokens that the model begins with, and what its encoder reads, checked as for a request."""
-        divided = self._prompts.divided(parsed)
+        divided = self.prompts.divided(parsed)
         return replace(divided, token_ids=self.token_ids(divided))
 
     def token_ids(self, parsed: ParsedPrompt, room: int = 1) -> list[int]:

@@ -20,7 +20,7 @@ from cadence.media.video import as_video
 from cadence.text.null_tokenizer import AnyTokenizer
 
 _FIELD = "multi_modal_data"
-_READERS: dict[str, Callable[[Any, str], Any]] = {IMAGE: as_picture, VIDEO: as_video}
+_READERS: Mapping[str, Callable[[Any, str], Any]] = {IMAGE: as_picture, VIDEO: as_video}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,10 @@ class MediaPrompts:
             self._opened = open_family(self._config.architecture, files)
         return self._opened
 
+    @property
+    def placeholders(self) -> Mapping[str, str]:
+        return self._family.placeholders if self._config.architecture else {}
+
     def _token_id(self, text: str) -> int:
         found = self._tokenizer.single_token(text)
         return -1 if found is None else found
@@ -69,8 +73,8 @@ class MediaPrompts:
         found: dict[str, list[Prepared]] = {}
         for kind, given in media.by_kind.items():
             name = f"{_FIELD}.{kind}"
-            if kind not in self._family.placeholders:
-                known = ", ".join(self._family.placeholders)
+            if kind not in self.placeholders:
+                known = ", ".join(self.placeholders) or "text only"
                 raise InvalidRequestError(f"{name} cannot be used: this model takes {known}", name)
             found[kind] = [self._one(kind, each, f"{name}[{number}]") for number, each in enumerate(given)]
         return found

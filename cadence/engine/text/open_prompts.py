@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
 
@@ -16,6 +17,11 @@ from cadence.text.null_tokenizer import AnyTokenizer
 
 
 class Prompts(Protocol):
+    @property
+    def placeholders(self) -> Mapping[str, str]:
+        """By kind of medium, what stands for one in a prompt; empty = the model takes none among its tokens."""
+        ...
+
     def divided(self, parsed: ParsedPrompt) -> ParsedPrompt:
         """-> the tokens that the decoder begins with, and what it reads, sees or hears beside them, as an attachment.
         What was divided stays as it is."""
