@@ -73,6 +73,9 @@ SEEING = {
     "Gemma3ForConditionalGeneration": "vision.gemma3",
     "Idefics3ForConditionalGeneration": "vision.idefics3",
     "LlavaForConditionalGeneration": "vision.llava",
+    "LlavaNextForConditionalGeneration": "vision.llava_next",
+    "Qwen2VLForConditionalGeneration": "vision.qwen_vl",
+    "Qwen2_5_VLForConditionalGeneration": "vision.qwen_vl",
     "SmolVLMForConditionalGeneration": "vision.idefics3",
 }
 

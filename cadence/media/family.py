@@ -59,9 +59,12 @@ class MediaFamily(Protocol):
 
 # Architectures as Hugging Face names them -> the module of `cadence.media.families` and its class.
 _FAMILIES = {
-    "Gemma3ForConditionalGeneration": "gemma3:open_gemma3",
+    "Gemma3ForConditionalGeneration": "gemma3:Gemma3Family",
     "Idefics3ForConditionalGeneration": "idefics3:IdeficsFamily",
     "LlavaForConditionalGeneration": "llava:LlavaFamily",
+    "LlavaNextForConditionalGeneration": "llava_next:LlavaNextFamily",
+    "Qwen2VLForConditionalGeneration": "qwen_vl:QwenFamily",
+    "Qwen2_5_VLForConditionalGeneration": "qwen_vl:QwenFamily",
     "SmolVLMForConditionalGeneration": "idefics3:IdeficsFamily",
 }
 

@@ -7,6 +7,8 @@ import numpy.typing as npt
 
 Pixels = npt.NDArray[np.uint8]  # [H, W, 3]
 
+_MOST_LONG = 1 << 14  # pixels of a side that are made to be cut away again
+
 NEAREST, LANCZOS, BILINEAR, BICUBIC = 0, 1, 2, 3  # as Pillow and configurations number them
 
 
@@ -19,12 +21,27 @@ def resized(pixels_np: Pixels, height: int, width: int, resample: int = BICUBIC)
     return np.asarray(picture)
 
 
-def short_side_resized(pixels_np: Pixels, size: int, resample: int = BICUBIC) -> Pixels:
-    """The shorter side gets `size` pixels, the other as many as keep the shape, rounded down."""
+def short_side_resized(pixels_np: Pixels, size: int, resample: int = BICUBIC, middle: int = 0) -> Pixels:
+    """The shorter side gets `size` pixels, the other as many as keep the shape, rounded down. Where that is more than
+    any picture needs, the `middle` of it alone is made, which a crop cuts out of it."""
     height, width = pixels_np.shape[:2]
-    if width <= height:
-        return resized(pixels_np, int(size * height / width), size, resample)
-    return resized(pixels_np, size, int(size * width / height), resample)
+    longer, shorter = max(height, width), min(height, width)
+    long = int(size * longer / shorter)
+    if middle and long > max(_MOST_LONG, middle):
+        return _middle_resized(pixels_np, size, long, middle, resample)
+    return resized(pixels_np, *((long, size) if width <= height else (size, long)), resample)
+
+
+def _middle_resized(pixels_np: Pixels, size: int, long: int, middle: int, resample: int) -> Pixels:
+    from PIL import Image
+
+    height, width = pixels_np.shape[:2]
+    step = max(height, width) / long
+    first, last = (long - middle) // 2 * step, ((long - middle) // 2 + middle) * step
+    upright = width <= height
+    box = (0, first, width, last) if upright else (first, 0, last, height)
+    new = (size, middle) if upright else (middle, size)
+    return np.asarray(Image.fromarray(pixels_np).resize(new, Image.Resampling(resample), box))
 
 
 def centre_cropped(pixels_np: Pixels, height: int, width: int) -> Pixels:

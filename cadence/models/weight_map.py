@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Rule:
 
     def source_of(self, parameter: str) -> str | None:
         """The checkpoint's name for what fills `parameter`; None when this rule does not."""
-        found = re.fullmatch(_pattern(self.target), parameter)
+        found = _pattern(self.target).fullmatch(parameter)
         if found is None:
             return None
         pieces = iter(found.groups())
@@ -61,8 +62,9 @@ class WeightMap:
         return names + others
 
     def is_ignored(self, name: str) -> bool:
-        return any(re.fullmatch(_pattern(pattern), name) for pattern in self.ignored)
+        return any(_pattern(pattern).fullmatch(name) for pattern in self.ignored)
 
 
-def _pattern(glob: str) -> str:
-    return re.escape(glob).replace(r"\*\*", ".*").replace(r"\*", r"([^.]+)")
+@cache
+def _pattern(glob: str) -> re.Pattern[str]:
+    return re.compile(re.escape(glob).replace(r"\*\*", ".*").replace(r"\*", r"([^.]+)"))

@@ -126,6 +126,21 @@ def test_the_same_alone_and_in_company(made: Made, alone: Answers, way: str) -> 
                 assert logprobs == logprobs_alone
 
 
+@pytest.mark.parametrize(
+    "family",
+    mostly_wide(("gemma3", "smolvlm", "idefics3", "llava_next", "llava_siglip"), ("gemma3", "smolvlm", "llava_next")),
+)
+def test_every_family_says_what_transformers_says(tmp_path: Path, family: str) -> None:
+    """In chunks that end among a picture's tokens, where the family lets them."""
+    directory = make_vision(family, tmp_path / family)
+    oracle = SeeingOracle(directory)
+    llm = LLM(model=str(directory), **BASE, max_num_batched_tokens=64, long_prefill_token_threshold=23)
+    for _ in range(2):
+        found = answers(llm.generate([prompt(*each, family) for each in PROMPTS], GREEDY, use_tqdm=False))
+        for answer, (text, pictures) in zip(found, PROMPTS, strict=True):
+            check_parity(oracle, family, answer, text, pictures)
+
+
 def counting(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Vectors of each content that its tower encodes from now on."""
     from cadence.models.vision.llava import LlavaTower

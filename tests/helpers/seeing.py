@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
+
+from tests.helpers.vision_processors import open_processor
 
 
 def noise(height: int, width: int, seed: int) -> Image.Image:
@@ -25,7 +26,7 @@ class SeeingOracle:
         self.model = AutoModelForImageTextToText.from_pretrained(
             directory, dtype=torch.float32, attn_implementation="eager"
         ).eval()
-        self._processor = processor_of(directory)
+        self._processor = open_processor(directory)
 
     def inputs(self, text: str, pictures: Sequence[Image.Image]) -> dict[str, torch.Tensor]:
         images = {"images": [list(pictures)]} if pictures else {}
@@ -46,9 +47,3 @@ class SeeingOracle:
             inputs["mm_token_type_ids"] = torch.cat([inputs["mm_token_type_ids"], torch.zeros_like(more)], dim=1)
         logits = self.model(**inputs).logits[0, count - 1 : -1]
         return torch.log_softmax(logits.float(), dim=-1)
-
-
-def processor_of(directory: Path) -> Any:
-    from transformers import AutoProcessor
-
-    return AutoProcessor.from_pretrained(directory)

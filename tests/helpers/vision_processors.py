@@ -16,6 +16,7 @@ _IMAGES = {  # by what a model's files name -> the module, without Pil
     "SmolVLMImageProcessor": "smolvlm",
     "Gemma3ImageProcessor": "gemma3",
 }
+_PROCESSORS = ("LlavaProcessor", "LlavaNextProcessor", "Idefics3Processor", "SmolVLMProcessor", "Gemma3Processor")
 
 
 def image_processor(directory: Path) -> Any:
@@ -30,6 +31,8 @@ def open_processor(directory: Path) -> Any:
 
     told = json.loads((directory / "processor_config.json").read_text())
     name = told.pop("processor_class")
+    if name not in _PROCESSORS:
+        return transformers.AutoProcessor.from_pretrained(directory)
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     if name == "SmolVLMProcessor":
         return _smolvlm_without_videos(image_processor(directory), tokenizer, told["image_seq_len"])

@@ -17,19 +17,13 @@ from cadence.core.media import IMAGE
 from cadence.media.family import FamilyFiles, MediaFamily, Prepared, open_family
 from cadence.media.picture import Picture
 from cadence.models.vision.patches import PixelScale
-from tests.helpers.tiny_vision import VISION_FAMILIES, make_vision
-from tests.helpers.vision_processors import open_processor
+from tests.helpers.tiny_vision import VISION_FAMILIES
+from tests.helpers.vision_processors import image_processor, open_processor
 
 SIZES = [  # height, width
     (1, 1), (1, 2), (3, 2), (28, 28), (29, 57), (40, 50), (64, 32), (97, 96), (300, 7), (5, 211), (1, 160), (200, 1),
     (333, 500),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def vision_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    root = tmp_path_factory.mktemp("vision")
-    return lambda family: root / family if (root / family).exists() else make_vision(family, root / family)
 
 
 def family_of(directory: Path) -> MediaFamily:
@@ -79,6 +73,41 @@ def test_pixels_are_those_of_transformers(family: str, vision_model: Callable[[s
         prepared = ours.prepare(IMAGE, medium)
         assert all(content.values_np.dtype == np.uint8 for content in prepared.contents)
         torch.testing.assert_close(scaled(prepared, family), oracle_pixels(told), atol=1e-6, rtol=0, msg=str(size))
+
+
+OTHER_MEANS = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+PADDED = {"image_processor_type": "LlavaImageProcessor", "do_pad": True}
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("llava", OTHER_MEANS),
+        ("llava", {"do_normalize": False, "rescale_factor": 0.01}),
+        ("llava", PADDED),
+        ("llava", PADDED | OTHER_MEANS | {"size": {"height": 28, "width": 28}, "do_center_crop": False}),
+        ("llava", {"resample": 0, "size": 30, "crop_size": 28}),
+        ("llava_siglip", {"do_rescale": False}),
+        ("llava_siglip", {"image_mean": 0.4, "image_std": [0.5, 0.4, 0.3]}),
+        ("llava_next", OTHER_MEANS | {"resample": 2}),
+        ("smolvlm", {"do_image_splitting": False}),
+        ("smolvlm", OTHER_MEANS | {"size": {"longest_edge": 50}, "resample": 3}),
+        ("gemma3", OTHER_MEANS),
+    ],
+)
+def test_pixels_follow_the_settings(
+    family: str, changes: dict[str, Any], vision_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    for path in vision_model(family).iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    file = tmp_path / "preprocessor_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    ours, theirs = family_of(tmp_path), image_processor(tmp_path)
+    for seed, size in enumerate(SIZES):
+        medium = picture(size, seed)
+        told = theirs(images=[Image.fromarray(medium.pixels_np)], return_tensors="np")
+        got, want = scaled(ours.prepare(IMAGE, medium), family), oracle_pixels(told)
+        torch.testing.assert_close(got, want, atol=2e-6, rtol=1e-6, msg=f"{size}")
 
 
 @pytest.mark.parametrize("family", VISION_FAMILIES)

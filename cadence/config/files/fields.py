@@ -240,7 +240,8 @@ VISION_FIELDS: Mapping[str, FieldType] = {  # of the section that describes a to
     **{
         name: FIELDS[name]
         for name in (
-            "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "layer_norm_eps", "hidden_act",
+            "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "layer_norm_eps",
+            "hidden_act",
         )
     },
     "num_channels": Integer(1, 2**10),

@@ -42,9 +42,6 @@ _TEXTS: dict[str, dict[str, Any]] = {  # by `model_type`
         "intermediate_size": 22_016,
         "num_key_value_heads": 32,
         "max_position_embeddings": 32_768,
-        "use_sliding_window": False,
-        "sliding_window": 4096,
-        "max_window_layers": 28,
     },
     "gemma3_text": {
         "vocab_size": 262_208,
@@ -112,11 +109,18 @@ _SECTIONS: dict[str, dict[str, _Section]] = {  # by architecture
     "SmolVLMForConditionalGeneration": _IDEFICS,
 }
 
+_OUTER: dict[str, dict[str, Any]] = {  # by architecture, what is outside of sections
+    "LlavaNextForConditionalGeneration": {
+        "image_grid_pinpoints": [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
+    },
+}
+
 
 def with_section_defaults(raw: Mapping[str, Any], architecture: str, source: Path) -> dict[str, Any]:
     """With whole sections; what sizes the text's section has, the outer fields have, too. Others stay as they are."""
     sections = _SECTIONS.get(architecture, {})
     filled = dict(raw)
+    filled |= {name: value for name, value in _OUTER.get(architecture, {}).items() if raw.get(name) is None}
     for name, section in sections.items():
         found = raw.get(name)
         if found is None and section.optional:

@@ -1,4 +1,4 @@
-"""Whether a checkpoint has the tower that its configuration describes: some were saved with their language model alone."""
+"""Whether a checkpoint has the tower that its configuration describes: some have a language model alone."""
 
 from __future__ import annotations
 

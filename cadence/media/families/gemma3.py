@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cadence.core.errors import ModelFileError
 from cadence.core.media import IMAGE, SEGMENT, MediaItem
 from cadence.core.pixel_means import HALF
 from cadence.media.family import Content, FamilyFiles, Prepared
 from cadence.media.picture import Picture
 from cadence.media.pixels import PixelNumbers
-from cadence.media.processor_config import filled_config, read_processor_config, side_of
+from cadence.media.processor_config import filled_config, read_processor_config
 from cadence.media.resize import BILINEAR, resized
 
-_DEFAULTS: dict[str, Any] = {"size": {"height": 224, "width": 224}, "resample": BILINEAR}
+_DEFAULTS: dict[str, Any] = {"size": {"height": 224, "width": 224}}
 _DEFAULT_TOKEN = 262_144
 
 _BEGIN, _VECTOR, _END = "<start_of_image>", "<image_soft_token>", "<end_of_image>"
@@ -32,11 +31,10 @@ class Gemma3Family:
         config = filled_config(files.config, files.directory)
         settings = read_processor_config(files.directory, _DEFAULTS)
         self._numbers = PixelNumbers.read(settings, HALF, HALF)
-        self._resample = settings["resample"] or BILINEAR
+        self._resample = settings.told("resample", BILINEAR)
         self._image = config["vision_config"]["image_size"]
-        if (side_of(settings, "size", "height"), side_of(settings, "size", "width")) != (self._image, self._image):
-            message = f"size is {settings['size']}, but the model's image_size is {self._image}"
-            raise ModelFileError(f"{files.directory / 'preprocessor_config.json'}: {message}", "size")
+        if (settings.side("size", "height"), settings.side("size", "width")) != (self._image, self._image):
+            raise settings.wrong("size", f"is {settings['size']}, but the model's image_size is {self._image}")
         self._length = config.get("mm_tokens_per_image", 256)
         self._sequence = f"\n\n{_BEGIN}{_VECTOR * self._length}{_END}\n\n"
         self.token_ids: Mapping[str, int] = {IMAGE: config.get("image_token_index", _DEFAULT_TOKEN)}
@@ -49,8 +47,3 @@ class Gemma3Family:
 
     def rope_segments(self, items: Sequence[MediaItem]) -> npt.NDArray[np.int32]:
         return np.zeros((0, SEGMENT), dtype=np.int32)
-
-
-def open_gemma3(files: FamilyFiles) -> Gemma3Family | None:
-    """None where there is no tower."""
-    return Gemma3Family(files) if files.config.get("vision_config") else None

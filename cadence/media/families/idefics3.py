@@ -9,19 +9,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cadence.core.errors import ModelFileError
 from cadence.core.media import IMAGE, SEGMENT, MediaItem
 from cadence.core.pixel_means import HALF
 from cadence.media.family import Content, FamilyFiles, Prepared
 from cadence.media.picture import Picture
 from cadence.media.pixels import PixelNumbers
-from cadence.media.processor_config import filled_config, read_processor_config, side_of
+from cadence.media.processor_config import filled_config, read_processor_config
 from cadence.media.resize import LANCZOS, Pixels, resized
 
 _DEFAULTS: dict[str, Any] = {
     "size": {"longest_edge": 4 * 364},
     "max_image_size": {"longest_edge": 364},
-    "resample": LANCZOS,
     "do_resize": True,
     "do_image_splitting": True,
 }
@@ -41,18 +39,15 @@ class IdeficsFamily:
         config = filled_config(files.config, files.directory)
         settings = read_processor_config(files.directory, _DEFAULTS)
         self._numbers = PixelNumbers.read(settings, HALF, HALF)
-        self._resample = settings["resample"] or LANCZOS
-        self._tile = side_of(settings, "max_image_size", "longest_edge")
-        self._longest = side_of(settings, "size", "longest_edge")
+        self._resample = settings.told("resample", LANCZOS)
+        self._tile = settings.side("max_image_size", "longest_edge")
+        self._longest = settings.side("size", "longest_edge")
         self._splits = bool(settings["do_image_splitting"])
         patches, over = divmod(self._tile // config["vision_config"]["patch_size"], config.get("scale_factor", 2))
-        path = files.directory / "preprocessor_config.json"
         if over or not patches:
-            message = f"{path}: tiles of {self._tile} pixels are no whole number of vectors"
-            raise ModelFileError(message, "max_image_size")
+            raise settings.wrong("max_image_size", f"makes tiles of {self._tile} pixels: no whole number of vectors")
         if min(self._longest, _MOST_PIXELS) > _MOST_TILES * self._tile or not settings["do_resize"]:
-            message = f"{path}: pictures of {self._longest} pixels do not make tiles of {self._tile}"
-            raise ModelFileError(message, "size")
+            raise settings.wrong("size", f"of {self._longest} pixels does not make tiles of {self._tile}")
         self._length = patches**2
         self.token_ids: Mapping[str, int] = {IMAGE: config.get("image_token_id", _DEFAULT_TOKEN)}
         self.placeholders: Mapping[str, str] = {IMAGE: _IMAGE}

@@ -1,22 +1,58 @@
-"""LLaVA 1.5: every picture is cut to a square, and becomes as many vectors as that has patches."""
+"""LLaVA 1.5: every picture becomes a square, and as many vectors as that has patches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cadence.core.errors import ModelFileError
 from cadence.core.media import IMAGE, SEGMENT, MediaItem
+from cadence.core.pixel_means import HALF, OPENAI_MEAN, OPENAI_STD, Channels
 from cadence.media.family import Content, FamilyFiles, Prepared
 from cadence.media.picture import Picture
-from cadence.media.processor_config import read_processor_config
-from cadence.media.resize import BICUBIC, centre_cropped, short_side_resized
+from cadence.media.pixel_steps import PixelSteps
+from cadence.media.pixels import PixelNumbers
+from cadence.media.processor_config import filled_config, read_processor_config
 
-_DEFAULTS: dict[str, Any] = {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}}
-_DEFAULT_TOKEN = 32000
+_SQUARE: dict[str, Any] = {"size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224}}
+_CLIP: dict[str, Any] = {**_SQUARE, "do_center_crop": True}
+_SIGLIP: dict[str, Any] = {"size": {"height": 224, "width": 224}}
+
+_DEFAULT_TOKEN = 32_000
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPart:
+    """What the tower takes and gives, by the model's configuration."""
+
+    image: int  # pixels, each way
+    side: int  # patches, each way
+    length: int  # vectors of a picture
+    mean: Channels  # by which the tower makes numbers of bytes
+    std: Channels
+    defaults: Mapping[str, Any]  # of the processor
+    token: int  # that stands for a vector
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> SeenPart:
+        """config: filled"""
+        vision = config["vision_config"]
+        side = vision["image_size"] // vision["patch_size"]
+        siglip = vision["model_type"] == "siglip_vision_model"
+        cut = config.get("vision_feature_select_strategy", "default") == "default"
+        token = config.get("image_token_id", config.get("image_token_index"))
+        return cls(
+            image=vision["image_size"],
+            side=side,
+            length=side**2 + (not siglip) - cut,
+            mean=HALF if siglip else OPENAI_MEAN,
+            std=HALF if siglip else OPENAI_STD,
+            defaults=_SIGLIP if siglip else _CLIP,
+            token=_DEFAULT_TOKEN if token is None else token,
+        )
 
 
 class LlavaFamily:
@@ -25,33 +61,21 @@ class LlavaFamily:
     both_ways = False
 
     def __init__(self, files: FamilyFiles) -> None:
-        vision = files.config.get("vision_config") or {}
-        image, patch = int(vision.get("image_size", 224)), int(vision.get("patch_size", 32))
-        whole = files.config.get("vision_feature_select_strategy", "default") == "full"
-        self._length = (image // patch) ** 2 + whole
-        settings = read_processor_config(files.directory, _DEFAULTS)
-        self._edge, self._image = _edge(settings["size"]), image
-        self._resample = int(settings.get("resample", BICUBIC))
-        token_id = files.config.get("image_token_id", files.config.get("image_token_index", _DEFAULT_TOKEN))
-        self.token_ids: Mapping[str, int] = {IMAGE: int(token_id)}
+        seen = SeenPart.read(filled_config(files.config, files.directory))
+        settings = read_processor_config(files.directory, seen.defaults)
+        self._numbers = PixelNumbers.read(settings, seen.mean, seen.std)
+        self._steps = PixelSteps.read(settings, tuple(self._numbers.mean.tolist()))
+        if self._steps.result != (seen.image, seen.image):
+            made = "x".join(map(str, self._steps.result))
+            raise settings.wrong("size", f"makes {made} pixels, but the model's image_size is {seen.image}")
+        self._length = seen.length
+        self.token_ids: Mapping[str, int] = {IMAGE: seen.token}
         self.placeholders: Mapping[str, str] = {IMAGE: "<image>"}
-        self.max_length: Mapping[str, int] = {IMAGE: self._length}
-        crop = _edge(settings["crop_size"])
-        if crop != image:
-            message = f"crop_size is {crop}, but the model's image_size is {image}"
-            raise ModelFileError(f"{files.directory / 'preprocessor_config.json'}: {message}", "crop_size")
+        self.max_length: Mapping[str, int] = {IMAGE: seen.length}
 
     def prepare(self, kind: str, medium: Picture) -> Prepared:
-        pixels_np = short_side_resized(medium.pixels_np, self._edge, self._resample)
-        pixels_np = centre_cropped(pixels_np, self._image, self._image)
-        return Prepared((Content(pixels_np, (), self._length),), self.placeholders[kind] * self._length)
+        values_np = self._numbers.of(self._steps.square(medium.pixels_np))
+        return Prepared((Content(values_np, (), self._length),), self.placeholders[kind] * self._length)
 
     def rope_segments(self, items: Sequence[MediaItem]) -> npt.NDArray[np.int32]:
         return np.zeros((0, SEGMENT), dtype=np.int32)
-
-
-def _edge(size: Any) -> int:
-    """Of a square, in whichever way it is written."""
-    if isinstance(size, Mapping):
-        return int(size.get("shortest_edge", size.get("height", 0)))
-    return int(size)

@@ -14,7 +14,7 @@ from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.kernels.interface.ops import Ops
 from cadence.models.decoder import PreNormLayer
 from cadence.models.dims import split_heads
-from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
+from cadence.models.interface.build import BuildContext, ConfigView
 from cadence.models.interface.model import ModelInputs
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.mlp import PlainMLP
@@ -27,18 +27,6 @@ from cadence.models.weight_map import Rule
 
 QUICK = 1.702  # quick_gelu(x) = silu(QUICK * x) / QUICK: folded into the two maps around it
 _QUICK_GELU = "quick_gelu"
-
-CLIP_DEFAULTS = {
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "image_size": 224,
-    "patch_size": 32,
-    "num_channels": 3,
-    "hidden_act": _QUICK_GELU,
-    "layer_norm_eps": 1e-5,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +125,7 @@ class ClipVision(nn.Module):
     def forward(self, pictures: Sequence[torch.Tensor], ops: Ops) -> torch.Tensor:
         """-> [all pictures, 1 + patches, hidden]"""
         count, length = len(pictures), 1 + self.dims.patches
-        ctx = packed_context([length] * count, self.layers[0].attn.kv, len(self.layers), self.whole, ops)
+        ctx = packed_context([length] * count, self.dims.kv, len(self.layers), self.whole, ops)
         of_patches = torch.cat([patches(values.to(self.whole.dtype), self.dims.patch) for values in pictures])
         x = self.patch(of_patches, ctx).view(count, -1, self.dims.hidden)
         x = torch.cat([self.whole.expand(count, 1, -1), x], dim=1) + self.places
@@ -149,10 +137,3 @@ class ClipVision(nn.Module):
 
 
 NO_INPUTS = ModelInputs(ids=torch.empty(0, dtype=torch.int32), rope_positions=torch.empty(0, dtype=torch.int64))
-
-
-def clip_config(hf: ConfigView) -> WithDefaults:
-    section = hf["vision_config"]
-    if section.get("model_type", "clip_vision_model") != "clip_vision_model":
-        raise ConfigError(f"a tower of type {section['model_type']!r} is not supported", field="vision_config")
-    return WithDefaults(section, CLIP_DEFAULTS)

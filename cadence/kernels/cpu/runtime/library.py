@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from ctypes import c_char_p, c_int64, c_void_p
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import torch
 
+from cadence.config.env import cache_root, compiler
 from cadence.device.calls import WORDS, Caller, Function, float_word
 from cadence.kernels.cpu.runtime.build import load_library
 from cadence.kernels.cpu.runtime.dtypes import CACHE_DTYPES, DTYPES
@@ -42,6 +45,13 @@ _AS_WORD = {  # what is passed -> 64 bits
 
 
 def open_library() -> ctypes.CDLL:
+    """That of the compiler and the cache that the environment names now."""
+    return _opened(tuple(compiler()), cache_root())
+
+
+@cache
+def _opened(command: tuple[str, ...], folder: Path) -> ctypes.CDLL:
+    """To look for the file takes longer than a small model does. Nothing in it changes while a process runs."""
     library = load_library()
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(library, name)
@@ -53,14 +63,19 @@ def with_words(name: str, receive: Callable[..., Any]) -> Callable[..., Any]:
     """A function of the words of `struct NAME` in commands.h, by name, every one of them, each as its `WordKind` says;
     it calls `receive` with their bits. They are its own parameters: Python puts them in order as it makes the call.
     """
-    words = TABLE.commands[name]
-    taken = ", ".join(word.name for word in words)
-    passed = ", ".join(_AS_WORD[word.kind].format(word.name) for word in words)
     namespace: dict[str, Any] = {  # no word begins so
         "_receive": receive, "_float_word": float_word, "_dtypes": DTYPES, "_cache_dtypes": CACHE_DTYPES,
     }  # fmt: skip
-    exec(f"def {name}(*, {taken}): return _receive({passed})", namespace)
+    exec(_code(name), namespace)
     return namespace.pop(name)  # it would hold itself, and what `receive` holds with it
+
+
+@cache
+def _code(name: str) -> CodeType:
+    words = TABLE.commands[name]
+    taken = ", ".join(word.name for word in words)
+    passed = ", ".join(_AS_WORD[word.kind].format(word.name) for word in words)
+    return compile(f"def {name}(*, {taken}): return _receive({passed})", f"<{name}>", "exec")
 
 
 def make_command(calls: Caller, name: str, function: Function) -> Command:
