@@ -81,11 +81,12 @@ class MediaPrompts:
 
     def _one(self, kind: str, given: Any, name: str) -> Prepared:
         prepared = self._family.prepare(kind, given if kind == AUDIO else _READERS[kind](given, name))
+        config, whole = self._config, self._family.both_ways
+        most = min(config.longest, config.step) if whole else config.longest
         for content in prepared.contents:
-            if content.length > self._config.longest:
-                message = (
-                    f"{name} takes {content.length} tokens; this engine takes at most {self._config.longest} at once"
-                )
+            if content.length > most:
+                option = "max_num_batched_tokens" if whole else "max_model_len"
+                message = f"{name} takes {content.length} tokens; this engine takes at most {most} at once ({option})"
                 raise InvalidRequestError(message, name)
         return prepared
 
