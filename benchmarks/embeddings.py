@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import turns
+from benchmarks.names import names_of
 
 _BOOK = Path(__file__).parent / "texts" / "the_ball_and_the_cross.txt"
 _BATCH_SIZES = (8, 16, 32)
@@ -75,7 +76,7 @@ def compare(args: argparse.Namespace) -> list[dict[str, Any]]:
         return turns.EngineProcess(engine, [*run, "--serve", engine, *options])
 
     engines = [opened(engine, sys.executable) for engine in _SETTINGS]
-    engines += [opened(peer, args.peer_python, args.peer_libs) for peer in args.peers.split(",")]
+    engines += [opened(peer, args.peer_python, args.peer_libs) for peer in args.peers]
     for _ in range(args.rounds):
         for engine in engines:
             engine.turn(_WORK)
@@ -99,7 +100,7 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="a folder with an encoder, as sentence-transformers has it")
     parser.add_argument("--peer-python", default=sys.executable, help="an interpreter with the peers")
     parser.add_argument("--peer-libs", default="", help="a folder of packages that peers import, too")
-    parser.add_argument("--peers", default=",".join(_PEERS))
+    parser.add_argument("--peers", type=names_of(_PEERS), default=",".join(_PEERS))
     parser.add_argument("--texts", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import turns
+from benchmarks.names import names_of
 
 RATE = 16_000
 _SHIFT = 1_600  # samples that each recording has less than the one before
@@ -35,6 +36,7 @@ _CADENCE: dict[str, dict[str, str]] = {
 }
 _FASTER = {"faster-whisper-float32": "float32", "faster-whisper-int8": "int8"}
 ENGINES = (*_CADENCE, "transformers-float32", *_FASTER)
+WORKS = ("one", "eight")
 
 Recordings = list[np.ndarray]  # samples [n] float32 each
 Transcribe = Callable[[Recordings], list[str]]
@@ -169,15 +171,15 @@ def _show(texts: list[str], recordings: Recordings) -> None:
 def compare(args: argparse.Namespace) -> list[dict[str, Any]]:
     passed = [f"--{name}={getattr(args, name.replace('-', '_'))}" for name in _PASSED]
     command = [sys.executable, "-m", "benchmarks.speech", *passed, "--serve"]
-    engines = [turns.EngineProcess(engine, [*command, engine]) for engine in args.engines.split(",")]
-    for work in args.works.split(","):
+    engines = [turns.EngineProcess(engine, [*command, engine]) for engine in args.engines]
+    for work in args.works:
         for _ in range(args.rounds):
             for engine in engines:
                 engine.turn(work)
     for engine in engines:
         engine.end()
     lengths = {name: sum(map(len, found)) / RATE for name, found in works(args.recording).items()}
-    return [_line(engine, work, lengths[work]) for work in args.works.split(",") for engine in engines]
+    return [_line(engine, work, lengths[work]) for work in args.works for engine in engines]
 
 
 def _line(engine: turns.EngineProcess, work: str, length: float) -> dict[str, Any]:
@@ -195,8 +197,8 @@ def main() -> None:
     parser.add_argument("--ct2", required=True)
     parser.add_argument("--recording", type=Path, required=True)
     parser.add_argument("--peer-path", default=".", help="a folder that holds the package faster_whisper")
-    parser.add_argument("--engines", default=",".join(ENGINES))
-    parser.add_argument("--works", default="one,eight")
+    parser.add_argument("--engines", type=names_of(ENGINES), default=",".join(ENGINES))
+    parser.add_argument("--works", type=names_of(WORKS), default=",".join(WORKS))
     parser.add_argument("--language", default="en", help="that is spoken; empty for models of English alone")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)

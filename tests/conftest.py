@@ -80,6 +80,22 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
     return get
 
 
+@pytest.fixture(scope="session")
+def vision_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The same of models that see."""
+    from tests.helpers.tiny_vision import make_vision
+
+    root = tmp_path_factory.mktemp("vision_models")
+    made: dict[str, Path] = {}
+
+    def get(family: str) -> Path:
+        if family not in made:
+            made[family] = make_vision(family, root / family)
+        return made[family]
+
+    return get
+
+
 @pytest.fixture(scope="module", autouse=True)
 def warm_processes(request: pytest.FixtureRequest) -> Iterator[None]:
     """Servers, engines and ranks that files marked `warm` start are forked off a process that has imported torch."""

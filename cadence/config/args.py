@@ -31,6 +31,7 @@ logger = logging.getLogger("cadence.config")
 MEANT_BY_NONE: dict[str, Any] = {
     "seed": 0, "dtype": "auto", "kv_cache_dtype": "auto", "hf_overrides": {}, "override_generation_config": {},
     "speculative_config": {}, "structured_outputs_config": {}, "pooler_config": {}, "runner": "auto", "convert": "auto",
+    "allowed_local_media_path": "", "allowed_media_domains": [], "limit_mm_per_prompt": {}, "media_io_kwargs": {},
 }  # fmt: skip
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
 KV_CACHE_DTYPES = (
@@ -101,6 +102,18 @@ class EngineArgs:
     )
     override_generation_config: dict[str, Any] = option({}, "JSON merged over the default sampling values")
 
+    # Pictures and videos
+    allowed_local_media_path: str = option("", "folder below which requests may name files (file: URLs); none")
+    allowed_media_domains: list[str] = option(
+        (), "host from which files may be fetched (http, https); several may be given, * = all that are public; none"
+    )
+    limit_mm_per_prompt: dict[str, Any] = option({}, 'JSON: most of a kind in a prompt: {"image": 16, "video": 1}')
+    media_io_kwargs: dict[str, Any] = option({}, 'JSON: how files are read: {"video": {"num_frames": 16, "fps": 1}}')
+    max_image_pixels: int | None = option(None, "most pixels of a picture (67108864)")
+    image_fetch_timeout: int | None = option(None, "seconds that a picture may take to be fetched (5)")
+    video_fetch_timeout: int | None = option(None, "seconds that a video may take to be fetched (30)")
+    media_url_allow_redirects: bool | None = option(None, "follow up to 3 redirects, by the same rules (on)")
+
     # Scheduler
     max_num_seqs: int | None = option(
         None, "most requests running at once (256; on GPUs of 70 GiB 1024; on the CPU 64)"
@@ -111,6 +124,7 @@ class EngineArgs:
     max_num_encoder_tokens: int | None = option(
         None, "most positions that an encoder computes in a step, or one input (as max_num_batched_tokens)"
     )
+    enable_prompt_embeds: bool = option(False, "prompts may be vectors in the place of tokens (prompt_embeds)")
     enable_chunked_prefill: bool | None = option(None, "spread long prompts over several steps (on)")
     long_prefill_token_threshold: int = option(0, "most prompt tokens of one request in a step; 0 = no limit")
     scheduling_policy: str = option("fcfs", "who runs first", ("fcfs", "priority"))

@@ -213,12 +213,13 @@ def add_flag(group: argparse._ActionsContainer, flag: Flag) -> None:
     else:
         kind = values.parts(flag.hint)[-1]
         option["metavar"] = "{" + ",".join(flag.choices) + "}" if flag.choices else _METAVARS.get(kind, "TEXT")
-        option["action"] = "append" if flag.is_list else "store"
+        option["action"] = _LIST_ACTIONS.get(kind, "append") if flag.is_list else "store"
     if flag.name == "hf_token":
         option |= {"nargs": "?", "const": True}  # alone it asks for the token that was saved
     group.add_argument(*_spellings(group, flag.name), **option)
 
 
+_LIST_ACTIONS: dict[Any, Any] = {list[str]: Extend}
 _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT"}
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from cadence.config.encoder_config import NO_ENCODER, EncoderConfig
 from cadence.config.hf import HFConfig
 from cadence.config.lora import NO_ADAPTERS, LoraConfig
+from cadence.config.media_config import NO_MEDIA, MediaConfig
+from cadence.config.media_intake import MediaIntake
 from cadence.config.parallel import ONE_PROCESS, ParallelConfig
 from cadence.config.pooling import DECODER, PoolingConfig
 from cadence.config.reference import ModelFiles
@@ -24,6 +26,7 @@ class ModelConfig:
     max_logprobs: int  # -1 = no cap
     logprobs_mode: str  # raw_logprobs | raw_logits | processed_logprobs | processed_logits
     encoder: EncoderConfig = NO_ENCODER
+    media: MediaConfig = NO_MEDIA
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class SchedulerConfig:
     adapter_slots: int = 0  # most different adapters of running requests
     max_encoder_len: int = 0  # most positions of an encoder's output that a request has; 0 = the model has no encoder
     max_num_encoder_tokens: int = 0  # positions that encoders compute in a step, at most, or those of one request
+    encoder_cache: int = 0  # vectors of pictures and sounds that are kept; 0 = the model takes text alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ class EngineConfig:
     lora: LoraConfig = NO_ADAPTERS
     parallel: ParallelConfig = ONE_PROCESS
     pooling: PoolingConfig = DECODER
+    intake: MediaIntake = MediaIntake()  # noqa: RUF009 (frozen)
 
     # As scripts for vLLM call them.
 

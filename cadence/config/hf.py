@@ -10,7 +10,9 @@ from typing import Any
 from cadence import gguf
 from cadence.config.files.fields import check_config, check_generation, check_layers, wrong
 from cadence.config.files.json_file import MOST_CONFIG_BYTES, read_object
+from cadence.config.files.section_defaults import with_section_defaults
 from cadence.config.files.sentence_transformers import NO_MODULES, SentenceModules, read_modules
+from cadence.config.files.tower_weights import MAY_LACK, lacks_tower
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import ModelFileError
 from cadence.core.model_heads import MODEL_CLASSES, ModelClass, ModelHead
@@ -57,6 +59,8 @@ def load_hf_config(files: ModelFiles, overrides: Mapping[str, Any] = {}) -> HFCo
         return replace(hf, sentence=SentenceModules(pooling=pooling, normalize=True)) if pooling else hf
     path = files.directory / "config.json"
     hf = make_hf_config(files.name, path, _read(path), read_generation(files.directory), overrides)
+    if hf.architecture in MAY_LACK and lacks_tower(files.directory):
+        hf = replace(hf, raw=hf.raw | {"vision_config": None})
     return replace(hf, sentence=read_modules(files.directory))
 
 
@@ -76,6 +80,7 @@ def make_hf_config(
     architecture = _architecture({**raw, **overrides}.get("architectures"), source)
     if architecture in MODEL_CLASSES:  # the fields of others may mean anything
         raw, overrides = check_config(raw, source), check_config(overrides, Path("hf_overrides"))
+        raw = with_section_defaults(raw, architecture, source)
     raw = _fold_rope(_merge(_unfold_rope(_with_text_section(raw)), _unfold_rope(dict(overrides))))
     check_layers(raw, source)
     eos = dict.fromkeys(_token_ids(raw, "eos_token_id") + _token_ids(generation, "eos_token_id"))
@@ -135,7 +140,8 @@ def _unfold_rope(raw: dict[str, Any]) -> dict[str, Any]:
         if key in parameters:
             raw[key] = parameters[key]
     if "rope_theta" in raw or scaling:
-        raw["rope_scaling"] = None if scaling.get("rope_type", "default") == "default" else scaling
+        plain = scaling.get("rope_type", "default") == "default" and "mrope_section" not in scaling
+        raw["rope_scaling"] = None if plain else scaling
     return raw
 
 

@@ -109,13 +109,20 @@ VARIABLES = (
     _no_effect("VLLM_MAX_AUDIO_PREPROCESS_WORKERS", "two threads decode recordings"),
     _works("VLLM_ASSETS_CACHE", "where `AudioAsset` of scripts finds its files (docs/using/from_vllm.md)"),
     _no_effect("VLLM_MM_HASHER_ALGORITHM", "contents are told apart by their SHA-256"),
-    *_all("nothing is fetched: recordings are sent with a request, or lie on this machine", """
-        AUDIO_FETCH_TIMEOUT MEDIA_CACHE MEDIA_CACHE_MAX_SIZE_MB MEDIA_CACHE_TTL_HOURS MEDIA_FETCH_MAX_RETRIES
-        MEDIA_URL_ALLOW_REDIRECTS MEDIA_LOADING_THREAD_COUNT MEDIA_CONNECTOR ASSETS_CACHE_MODEL_CLEAN
+    *_all("recordings are not fetched: they are sent with a request, or lie on this machine", """
+        AUDIO_FETCH_TIMEOUT ASSETS_CACHE_MODEL_CLEAN
     """),
-    *_all("images and videos are not read", """
-        IMAGE_FETCH_TIMEOUT VIDEO_FETCH_TIMEOUT MAX_IMAGE_PIXELS VIDEO_LOADER_BACKEND
+    *_all("what was fetched is not kept on disk; prefixes and what a tower made of a picture are, in memory", """
+        MEDIA_CACHE MEDIA_CACHE_MAX_SIZE_MB MEDIA_CACHE_TTL_HOURS
     """),
+    _no_effect("VLLM_MEDIA_CONNECTOR", "files are fetched in one way"),
+    _works("VLLM_IMAGE_FETCH_TIMEOUT", "as `--image-fetch-timeout`, when none is given"),
+    _works("VLLM_VIDEO_FETCH_TIMEOUT", "as `--video-fetch-timeout`, when none is given"),
+    _works("VLLM_MAX_IMAGE_PIXELS", "as `--max-image-pixels`, when none is given"),
+    _works("VLLM_MEDIA_URL_ALLOW_REDIRECTS", "as `--media-url-allow-redirects`, when it is not given"),
+    _no_effect("VLLM_VIDEO_LOADER_BACKEND", "videos are read by PyAV"),
+    _no_effect("VLLM_MEDIA_LOADING_THREAD_COUNT", "two threads decode pictures, sixteen fetch files"),
+    _no_effect("VLLM_MEDIA_FETCH_MAX_RETRIES", "what cannot be fetched at once is an error"),
     *_all("encoders run in the engine that decodes", """
         EC_SIDE_CHANNEL_HOST EC_SIDE_CHANNEL_PORT OBJECT_STORAGE_SHM_BUFFER_NAME
     """),
@@ -222,7 +229,15 @@ def applied(args: EngineArgs, found: Mapping[str, str]) -> EngineArgs:
         args,
         deterministic=args.deterministic or is_on(found, "VLLM_BATCH_INVARIANT"),
         pp_layer_partition=args.pp_layer_partition or found.get("VLLM_PP_LAYER_PARTITION", "").strip(),
+        image_fetch_timeout=args.image_fetch_timeout or count(found, "VLLM_IMAGE_FETCH_TIMEOUT"),
+        video_fetch_timeout=args.video_fetch_timeout or count(found, "VLLM_VIDEO_FETCH_TIMEOUT"),
+        max_image_pixels=args.max_image_pixels or count(found, "VLLM_MAX_IMAGE_PIXELS"),
+        media_url_allow_redirects=_switch(args.media_url_allow_redirects, found, "VLLM_MEDIA_URL_ALLOW_REDIRECTS"),
     )
+
+
+def _switch(given: bool | None, found: Mapping[str, str], name: str) -> bool | None:
+    return given if given is not None or name not in found else is_on(found, name)
 
 
 def count(found: Mapping[str, str], name: str) -> int | None:

@@ -14,7 +14,6 @@ _DECODERS = {
     "GPT2LMHeadModel": "gpt2",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
-    "Gemma3ForConditionalGeneration": "gemma3",
     "LlamaForCausalLM": "llama",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
@@ -69,7 +68,18 @@ ENCODER_DECODERS = {
     "WhisperForConditionalGeneration": "seq2seq.whisper",
 }
 
-ARCHITECTURES = {**_DECODERS, **ENCODERS, **ENCODER_DECODERS}
+# A tower sees or hears, a decoder writes.
+SEEING = {
+    "Gemma3ForConditionalGeneration": "vision.gemma3",
+    "Idefics3ForConditionalGeneration": "vision.idefics3",
+    "LlavaForConditionalGeneration": "vision.llava",
+    "LlavaNextForConditionalGeneration": "vision.llava_next",
+    "Qwen2VLForConditionalGeneration": "vision.qwen_vl",
+    "Qwen2_5_VLForConditionalGeneration": "vision.qwen_vl",
+    "SmolVLMForConditionalGeneration": "vision.idefics3:Idefics3ForConditionalGeneration",
+}
+
+ARCHITECTURES = {**_DECODERS, **ENCODERS, **ENCODER_DECODERS, **SEEING}
 
 
 @dataclass(frozen=True, slots=True)

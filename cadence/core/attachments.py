@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class KeysSpan:
+    """Tokens [start, end) of a prompt whose keys are made of something else than these tokens."""
+
+    start: int
+    end: int
+    digest: str  # of what they are made of
+    whole: bool = False  # they are computed in one piece: a cached prefix does not end among them
 
 
 class Attachment:
@@ -22,6 +34,11 @@ class Attachment:
         """Of the content, where it changes the keys of the request's tokens: it enters the prefix hash. "" = it does
         not, or is not known yet."""
         return ""
+
+    @property
+    def keys_spans(self) -> Sequence[KeysSpan]:
+        """In order of tokens. Blocks of tokens before the first are shared with requests that have none."""
+        return ()
 
     @property
     def source_len(self) -> int:

@@ -23,7 +23,7 @@ from cadence.engine.core import EngineCore
 from cadence.engine.grammar_preparer import GrammarPreparer
 from cadence.engine.intake import Intake
 from cadence.engine.source import check_vocabulary, find_source
-from cadence.engine.text.input_processor import InputLimits
+from cadence.engine.text.input_limits import InputLimits
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
 from cadence.scheduler.budget import RunLimits, TokenBudget
 from cadence.scheduler.feature import HostFeature
@@ -34,6 +34,8 @@ from cadence.scheduler.features.drafts.policy import DraftPolicy
 from cadence.scheduler.features.encoder.feature import EncoderContents
 from cadence.scheduler.features.grammar.feature import GrammarOutputs
 from cadence.scheduler.features.host_bound import HostBound
+from cadence.scheduler.features.media.cache import EncoderCache
+from cadence.scheduler.features.media.feature import MediaContents
 from cadence.scheduler.features.pooling.feature import PooledRequests
 from cadence.scheduler.kv.sizing import max_len_that_fits
 from cadence.scheduler.scheduler import Scheduler
@@ -172,6 +174,10 @@ def _features(
         features.append(EncoderContents(layout.groups, budget, slots.slot_of))
         if config.parallel.pipeline_parallel_size == 1:  # a stage does not see where the layers of others look
             features.append(AlignedRequests())
+    if config.scheduler.encoder_cache:
+        features.append(
+            MediaContents(EncoderCache(config.scheduler.encoder_cache), config.scheduler.max_num_encoder_tokens)
+        )
     if config.speculative.enabled:
         num_rows = config.scheduler.max_num_seqs
         features.append(HostDrafts(_draft_policy(config, num_rows), num_rows))

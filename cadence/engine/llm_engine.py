@@ -25,7 +25,8 @@ from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.cache_info import cache_labels
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
-from cadence.engine.text.input_processor import InputLimits, InputProcessor
+from cadence.engine.text.input_limits import InputLimits
+from cadence.engine.text.input_processor import InputProcessor
 from cadence.engine.text.logits_processors import ProcessorClasses, split_processors
 from cadence.engine.text.output_processor import OutputProcessor
 from cadence.engine.text.parallel_sampling import fan_out
@@ -213,6 +214,11 @@ class LLMEngine:
     def encode(self, prompt: Any) -> list[int]:
         """The token ids of a prompt in any shape, checked as for a request."""
         return self.prepared(prompt).token_ids or []
+
+    @property
+    def placeholders(self) -> Mapping[str, str]:
+        """By kind of medium, what stands for one in a prompt; empty = the model takes text alone."""
+        return self._inputs.prompts.placeholders
 
     def prepared(self, prompt: Any) -> ParsedPrompt:
         """A prompt in any shape by its tokens, and what an encoder reads of it, checked as for a request."""

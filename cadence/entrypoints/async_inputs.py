@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,6 +33,11 @@ class AsyncInputs:
     @property
     def eos_token_ids(self) -> frozenset[int]:
         return self._inputs.eos_token_ids
+
+    @property
+    def placeholders(self) -> Mapping[str, str]:
+        """By kind of medium, what stands for one in a prompt; empty = the model takes text alone."""
+        return self._inputs.prompts.placeholders
 
     async def process(
         self, request_id: str, prompt: PromptType, params: SamplingParams, **options: Any

@@ -43,7 +43,8 @@ from cadence.engine.supervise.supervisor import ENGINE_COMMAND
 from cadence.engine.text.async_beam import BeamRequest, search_beams
 from cadence.engine.text.beam import BeamSearch
 from cadence.engine.text.held_updates import Resumption, StreamPosition
-from cadence.engine.text.input_processor import InputLimits, InputProcessor, ProcessedInput
+from cadence.engine.text.input_limits import InputLimits
+from cadence.engine.text.input_processor import InputProcessor, ProcessedInput
 from cadence.engine.text.output_processor import OutputProcessor, OutputStream
 from cadence.engine.text.prompts import PromptType
 from cadence.engine.text.text_tap import TextTap
@@ -83,7 +84,7 @@ class AsyncLLM:
         self._supervisor = engines
         cache = cache_labels(config.cache, info.num_blocks)
         self._metrics = MetricsByEngine(self.model_name, cache, most_drafts, config.lora.max_loras, size)
-        self._inputs = AsyncInputs(InputProcessor(limits, tokenizer), self._texts)
+        self.inputs = AsyncInputs(InputProcessor(limits, tokenizer), self._texts)
         self._outputs = OutputProcessor(tokenizer, self._metrics)
         self._unused = UnusedOptions(config.scheduler.policy, False, most_drafts)
         self._open = OpenRequests(engines, self._outputs)
@@ -149,7 +150,7 @@ class AsyncLLM:
         """Outputs as they come. Leaving the loop early ends the request. `hints` are warnings to hand on."""
         self._check_alive()
         params = self._open.seeded(request_id, params)
-        processed = await self._inputs.process(
+        processed = await self.inputs.process(
             request_id, prompt, params, priority=priority, cap_logprobs=cap_logprobs, lora_request=lora_request
         )
         warnings = self._unused.warnings(params, priority, list(hints))
@@ -176,7 +177,7 @@ class AsyncLLM:
     ) -> AsyncGenerator[PoolingRequestOutput[PoolingOutput]]:
         """One output: what the model makes of the prompt in place of text. Leaving the loop early ends the request."""
         self._check_alive()
-        processed = await self._inputs.process_pooling(
+        processed = await self.inputs.process_pooling(
             request_id, prompt, pooling_params, priority=priority, lora_request=lora_request
         )
         stream = await self._begin(request_id, processed, [], lora_request)
@@ -197,7 +198,7 @@ class AsyncLLM:
         """How the tokens of the decoder's prompt look along what the encoder reads: [tokens, positions]. spec:
         which tokens, and of which heads."""
         self._check_alive()
-        processed = await self._inputs.process_alignment(
+        processed = await self.inputs.process_alignment(
             request_id, prompt, spec, priority=priority, lora_request=lora_request
         )
         stream = await self._begin(request_id, processed, [], lora_request)
@@ -227,8 +228,8 @@ class AsyncLLM:
         lora_request: object = None,
     ) -> AsyncGenerator[RequestOutput]:
         """One output: the `beam_width` best continuations. Leaving the loop early ends the search."""
-        parsed = await self._inputs.prepared(prompt)
-        search = BeamSearch(self.config.model.max_model_len, self._inputs.eos_token_ids, params)
+        parsed = await self.inputs.prepared(prompt)
+        search = BeamSearch(self.config.model.max_model_len, self.inputs.eos_token_ids, params)
         show_stop = params.include_stop_str_in_output
         request = BeamRequest(request_id, parsed.text, parsed.token_ids or [], skip_special_tokens, show_stop)
 

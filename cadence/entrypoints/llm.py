@@ -37,6 +37,7 @@ from cadence.engine.text.prompts import (
 )
 from cadence.engine.text.unused import check_keywords
 from cadence.entrypoints.conversation import chat_prompt, read_template, split_conversations
+from cadence.entrypoints.media.offline import OfflineMedia, with_media
 from cadence.entrypoints.offline_pooling import OfflinePooling, PoolingCall, with_tensors
 from cadence.entrypoints.offline_requests import OfflineRequests, one_each
 from cadence.entrypoints.offline_scoring import OfflineScoring, ScoredPairs
@@ -248,7 +249,12 @@ class LLM:
 
     def chat_prompt(self, chat: ChatRequest, chat_template: str = "") -> TokensPrompt:
         """The prompt a conversation becomes: by the template given, the engine's, or the model's own."""
-        return chat_prompt(self._chats, chat, chat_template or self._chat_template)
+        chat, media = self._media.split(chat)
+        return with_media(chat_prompt(self._chats, chat, chat_template or self._chat_template), media)
+
+    @cached_property
+    def _media(self) -> OfflineMedia:
+        return OfflineMedia(self.llm_engine.config.intake, self.llm_engine.placeholders)
 
     @cached_property
     def _chats(self) -> Chats:

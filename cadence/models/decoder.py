@@ -7,7 +7,7 @@ norm that follows it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import torch
@@ -16,6 +16,7 @@ from torch import nn
 from cadence.core.kv_spec import LayerKV
 from cadence.core.pooling import EMBED
 from cadence.kernels.interface.attention_batch import Sees
+from cadence.kernels.interface.rope_ops import NO_AXES, AxesTable
 from cadence.models.interface.model import ForwardContext, ModelInputs, PoolHead
 from cadence.models.interface.pool_head import SameVector
 from cadence.models.interface.stage import Absent, own_layers
@@ -24,6 +25,7 @@ from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
 from cadence.models.layers.experts import Experts
 from cadence.models.layers.mlp import ExactGeluMLP, GatedMLP, PlainMLP
 from cadence.models.layers.norm import Norm
+from cadence.models.layers.tower import NoTower, Tower
 from cadence.models.layers.weight import Stream
 from cadence.models.mapped_module import MappedModule
 from cadence.models.stage_ends import FromTokens, StageEntry
@@ -90,6 +92,7 @@ class DecoderParts:
     layers: Sequence[Layer | Absent]
     norm: Norm  # after the last layer
     lm_head: LMHead
+    tower: Tower = field(default_factory=NoTower)
 
 
 class DecoderLM(MappedModule):
@@ -108,6 +111,7 @@ class DecoderLM(MappedModule):
         self.layers = nn.ModuleList(parts.layers)
         self.norm = parts.norm
         self.lm_head = parts.lm_head
+        self.tower = parts.tower
         self.heads = nn.ModuleDict()  # each a `PoolHead`, beside that of hidden states as they are
         self.entry: StageEntry = FromTokens(parts.embed)
         self.vocab_size = parts.lm_head.vocab_size
@@ -130,6 +134,10 @@ class DecoderLM(MappedModule):
 
     def _own(self) -> Iterator[nn.Module]:
         return islice(self.layers, self.own_layers.start, self.own_layers.stop)
+
+    def axes(self) -> AxesTable:
+        """What turns tokens, by the axes of their positions."""
+        return next((layer.attn.rotary.axes for layer in self._own()), NO_AXES)
 
     def pool_heads(self) -> Mapping[str, PoolHead]:
         return {EMBED: SameVector(), **self.heads}

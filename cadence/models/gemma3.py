@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cadence.core.errors import ConfigError
 from cadence.kernels.interface.attention_batch import Sees
-from cadence.models.decoder import DecoderLM, DecoderParts
+from cadence.models.decoder import DecoderLM
 from cadence.models.dims import layer_windows, read_dims
 from cadence.models.gemma import GEMMA_RULES, gemma_decoder, gemma_norm
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
@@ -64,27 +63,6 @@ class Gemma3ForCausalLM(DecoderLM):
 
         super().__init__(gemma_decoder(hf, build, dims, attention))
         self.sees = Sees.BOTH_WAYS if both_ways else Sees.CAUSAL
-
-
-class Gemma3ForConditionalGeneration(DecoderLM):
-    """The language model inside the image-and-text one; its vision tower is left alone."""
-
-    weights = WeightMap(
-        GEMMA3_RULES,
-        (
-            ("model.", "language_model.model."),
-            ("model.", "model.language_model."),
-            ("lm_head.", "language_model.lm_head."),
-        ),
-        ("**vision_tower.**", "**multi_modal_projector.**", *IGNORED),
-    )
-
-    def __init__(self, hf: ConfigView, build: BuildContext) -> None:
-        section = hf["text_config"]
-        if not isinstance(section, dict):
-            raise ConfigError(f"text_config must be an object, found {section!r}", field="text_config")
-        text = Gemma3ForCausalLM(section, build)
-        super().__init__(DecoderParts(embed=text.embed, layers=list(text.layers), norm=text.norm, lm_head=text.lm_head))
 
 
 def _pattern(num_layers: int, period: int) -> list[str]:

@@ -22,7 +22,7 @@ class FromTokens:
         self._embed = embed
 
     def enter(self, inputs: ModelInputs, ctx: ForwardContext) -> Stream:
-        x = self._embed(inputs, ctx)
+        x = ctx.overlay.laid_over(self._embed(inputs, ctx))
         return x, ctx.ops.zeros_like(x)
 
 

@@ -20,7 +20,7 @@ class Rule:
     target: str  # "layers.*.attn.qkv.*"
     part: str = ""
     transpose: bool = False  # matrices are stored [in, out]
-    taps: int = 1  # matrices are stored [out, in, taps]: ours has the taps of an input side by side
+    kernel: tuple[int, ...] = ()  # of a convolution, stored [out, in, *kernel]: ours has an input's taps side by side
     columns: tuple[int, int] = (0, 1)  # (i, n): ours is the i-th of n equal ranges of the stored matrix's inputs
     times: float = 1.0  # multiplied in float32
     add: float = 0.0  # added in float32, after that

@@ -21,8 +21,8 @@ class InputHook(Protocol):
 
     name: str  # the feature's
 
-    def active(self, rows_np: np.ndarray) -> bool:
-        """Whether one of these rows uses it."""
+    def joins(self, layout: BatchLayout) -> bool:
+        """Whether one of its rows uses it in this forward."""
         ...
 
     def extend(self, ctx: ForwardContext, batch: StepBatch) -> ForwardContext:

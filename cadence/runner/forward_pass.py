@@ -65,7 +65,7 @@ class ForwardPass:
 
     def with_inputs(self, layout: BatchLayout) -> BatchLayout:
         """With what input hooks say of its rows."""
-        inputs = tuple(name for name, hook in self.parts.inputs.items() if hook.active(layout.rows_np))
+        inputs = tuple(name for name, hook in self.parts.inputs.items() if hook.joins(layout))
         return layout if inputs == layout.inputs else replace(layout, inputs=inputs)
 
     def shape(self, layout: BatchLayout, until: Until, most_forwards: int, depth: int) -> StepShape:

@@ -28,6 +28,7 @@ class BatchLayout:
     width: int  # most lines of a row
     catch_up: tuple[tuple[int, int], ...] = ()  # (row, more positions than usual that a model which drafts may lack)
     inputs: tuple[str, ...] = ()  # features by whose input hooks some row gets more than tokens
+    marks: tuple[str, ...] = ()  # features of which the plan says something for this forward alone
 
     @staticmethod
     def of(plan: StepPlan) -> BatchLayout:
@@ -40,7 +41,7 @@ class BatchLayout:
         rows_np = self.sampling_np
         if waiting:
             rows_np = rows_np[~np.isin(rows_np, np.array(waiting, dtype=np.int32))]
-        elif self.is_decode and self.is_even and self.width == width and not self.catch_up:
+        elif self.is_decode and self.is_even and self.width == width and not self.catch_up and not self.marks:
             return self
         return decode_layout(rows_np, width)
 
@@ -67,7 +68,7 @@ class BatchLayout:
         counts_np[has_lines_np] -= spare_np
         lines_np[has_lines_np] -= spare_np
         layout = _layout(self.rows_np, counts_np, lines_np, self.num_computed_np)
-        return replace(layout, catch_up=self.catch_up, inputs=self.inputs)
+        return replace(layout, catch_up=self.catch_up, inputs=self.inputs, marks=self.marks)
 
     def of_head(self, first: int = 0) -> BatchLayout:
         """What a head on the states of these tokens computes, from row number `first` on: the same runs, with one line

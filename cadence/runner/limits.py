@@ -16,6 +16,9 @@ class RunnerLimits:
     graphs: str  # recorded forwards: padded | exact | none
     burst_steps: int  # most forwards of one plan
     max_encoder_len: int = 0  # positions of an encoder's output, at most; 0 = the model has no encoder
+    encoder_cache: int = 0  # vectors of pictures and sounds that are kept; 0 = the model takes text alone
+    longest_media: int = 0  # most vectors of one content
+    dtype: str = "float32"  # of these
     speculative: SpeculativeConfig = NO_SPECULATION
 
     @property

@@ -127,8 +127,11 @@ class ExactShapes:
     most_forwards = 1
     pads = False
 
-    def __init__(self, max_num_seqs: int, max_num_tokens: int, recorded: bool, width: int = 1) -> None:
-        """width: most lines of a row"""
+    def __init__(
+        self, max_num_seqs: int, max_num_tokens: int, recorded: bool, width: int = 1, never: Sequence[str] = ()
+    ) -> None:
+        """width: most lines of a row. never: features whose input hooks' forwards are not recorded"""
+        self._never = frozenset(never)
         self.most_rows = max_num_seqs
         self.most_lines = max_num_seqs * width
         self.most_tokens = max(max_num_tokens, self.most_lines)
@@ -136,7 +139,7 @@ class ExactShapes:
 
     def shape(self, layout: BatchLayout, until: Until, most_forwards: int, depth: int = 0) -> StepShape:
         exact = shape_of(layout, until, depth)
-        recorded = self._recorded and exact.is_decode and not layout.catch_up
+        recorded = self._recorded and exact.is_decode and not layout.catch_up and self._never.isdisjoint(layout.inputs)
         return replace(exact, recorded=True) if recorded else exact
 
     def keys_shape(self, layout: BatchLayout, run: int) -> StepShape:

@@ -32,6 +32,7 @@ class Admission:
         self._features = with_own(features, "begin")
         self._gates = with_own(features, "holds")
         self._measuring = with_own(features, "admits")
+        self._cutting, self._counting = with_own(features, "cut"), with_own(features, "admitted")
         self._seen_changes = [0] * len(self._gates)  # of each, when requests that it has parked were looked at last
         self._refused_key: OrderKey = (0, 0.0, 0)  # last request for which there were too few blocks
         self._refused_at = 0  # blocks that were free then
@@ -59,11 +60,23 @@ class Admission:
                 return
             if self._measuring and not all(feature.admits(request, hit, draft) for feature in self._measuring):
                 return
+            left = room.tokens
             num_tokens = room.grant(min(missing, self._budget.chunk), computed)
+            if num_tokens and self._cutting:
+                num_tokens = self._cut(draft, request, computed, num_tokens, left)
+                room.tokens = min(room.tokens, left - num_tokens)
             if not num_tokens:
                 return
             self._waiting.pop()
             self._place(draft, request, hit, num_tokens)
+
+    def _cut(self, draft: PlanDraft, request: RequestState, start: int, num_tokens: int, left: int) -> int:
+        """-> how many tokens from `start` on features let the plan compute. left: in the step"""
+        most = min(start + min(left, self._budget.chunk), len(request.tokens))
+        end = start + num_tokens
+        for feature in self._cutting:
+            end = feature.cut(draft, request, start, end, most)
+        return end - start
 
     def could_admit(self) -> bool:
         """Whether the first in the queue may get a row in the next plan, as far as can be told at a glance."""
@@ -105,6 +118,8 @@ class Admission:
             if (payload := feature.begin(request, draft)) is not None:
                 payloads[feature.name] = payload
         draft.admit(_new_row(request, computed, payloads), num_tokens, samples)
+        for feature in self._counting:
+            feature.admitted(draft, request, computed + num_tokens)
 
     def _held(self, request: RequestState, num_tokens: int) -> int:
         """Tokens for which it gets blocks, with so many computed; the last it may have is never computed."""

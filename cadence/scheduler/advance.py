@@ -38,6 +38,7 @@ class Advance:
         self._preemption = preemption
         self._turns = StageTurns(books.budget.turns, books.rows)
         self._widening, self._following = with_own(features, "widen"), with_own(features, "booked")
+        self._cutting = with_own(features, "cut")
 
     def run(self, draft: PlanDraft, waiting: bool) -> PromptRoom:
         """Fills the draft; returns what room is left for prompts. waiting: a request may want it."""
@@ -46,6 +47,7 @@ class Advance:
         draft.has_turns = self._turns.limit(rows_np, tokens_np, draft.step_id)
         room = self._room(rows_np, tokens_np, waiting)
         tokens_np = self._limited(draft, room, rows_np, tokens_np)
+        self._cut(draft, rows_np, tokens_np)
         drafts_np: Column = np.zeros(len(rows_np), dtype=np.int64)
         for feature in self._widening:
             feature.widen(draft, self._books, Decodes(rows_np, tokens_np, drafts_np, waiting))
@@ -90,6 +92,18 @@ class Advance:
             wanted_np = np.clip(self._budget.step - before_np, 0, wanted_np)
             draft.short = True
         return wanted_np
+
+    def _cut(self, draft: PlanDraft, rows_np: Column, tokens_np: Column) -> None:
+        """tokens [n], as far as features let them go; where a row gets none, it sits the step out."""
+        for feature in self._cutting:
+            for row in feature.cut_rows:
+                for index in np.flatnonzero(rows_np == row).tolist():
+                    tokens, start = int(tokens_np[index]), int(self._rows.computed_np[row])
+                    spare = self._budget.step - int(tokens_np.sum())
+                    request = self._rows.requests[row]
+                    if tokens and start < request.prompt_len:
+                        most = start + min(tokens + max(spare, 0), self._budget.chunk)
+                        tokens_np[index] = feature.cut(draft, request, start, start + tokens, most) - start
 
     def _grow(self, draft: PlanDraft, request: RequestState, num_tokens: int) -> bool:
         kv = self._kv

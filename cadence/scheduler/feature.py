@@ -68,9 +68,22 @@ class HostFeature:
         in which no row has begun has room for any."""
         return True
 
+    @property
+    def cut_rows(self) -> Iterable[int]:
+        """Running rows of whose prompts `cut` may have something to say."""
+        return ()
+
+    def cut(self, draft: PlanDraft, request: RequestState, start: int, end: int, most: int) -> int:
+        """The plan is to compute tokens [start, end) of a request, running or about to begin -> how far it goes. `most`
+        is the furthest that there are tokens left for."""
+        return end
+
     def begin(self, request: RequestState, draft: PlanDraft) -> Any:
         """It takes a row -> what the device is told of the row; None = it does not use the feature"""
         return None
+
+    def admitted(self, draft: PlanDraft, request: RequestState, end: int) -> None:
+        """It has begun, and the plan computes its tokens up to `end`."""
 
     def widen(self, draft: PlanDraft, books: Books, decodes: Decodes) -> None:
         """Rows that decode may have drafts in the plan's first forward."""

@@ -91,7 +91,7 @@ class Scheduler:
     def join(self, request: EngineRequest, prepared: Mapping[str, Any] = NOTHING_PREPARED) -> None:
         """As `add`, of a request that was checked."""
         self._num_added += 1
-        tables = self._kv.new_tables(request.cache_salt, request.keys_digest, request.source_len)
+        tables = self._kv.new_tables(request.cache_salt, request.keys_digest, request.source_len, request.keys_spans)
         self._requests[request.request_id] = state = RequestState(
             request, self._key_of(request), tables, self._max_model_len, prepared
         )

@@ -16,7 +16,15 @@ import jinja2
 
 from cadence.core.errors import InvalidRequestError, TemplateError
 from cadence.text.content_format import ContentFormat, content_format
-from cadence.text.messages import Message, check_messages, check_tools, fill_content, flatten_content, wrap_content
+from cadence.text.messages import (
+    MEDIA,
+    Message,
+    check_messages,
+    check_tools,
+    fill_content,
+    flatten_content,
+    wrap_content,
+)
 from cadence.text.special_tokens import SpecialTokens
 from cadence.text.template_guard import BUDGET_KEY, GuardedEnvironment
 from cadence.text.template_limits import Budget, LimitError, RaisedError, TemplateLimits
@@ -36,6 +44,7 @@ class ChatRequest:
     continue_final_message: bool = False  # the prompt ends where the last message ends, for the model to go on
     content_format: str = "auto"  # auto | string | openai: content as text, or as a list of parts
     kwargs: Mapping[str, Any] = field(default_factory=dict)  # more variables for the template
+    placeholders: Mapping[str, str] = field(default_factory=dict)  # what stands for a medium, by the type of its part
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +64,16 @@ class ChatTemplates:
     ) -> None:
         """`hide` is applied to the templates' own text, not to what they are given."""
         self._limits = limits or TemplateLimits()
+        self._hide = hide
         self._environment = GuardedEnvironment(self._limits, now, hide)
         self._compiled: OrderedDict[str, _Compiled] = OrderedDict()
 
     def render(self, template: str, chat: ChatRequest, special: SpecialTokens) -> str:
         _check_options(chat)
         compiled = self._compile(template)
-        messages = check_messages(chat.messages)
-        _fit_content(messages, chat.content_format, compiled.content)
+        messages = check_messages(chat.messages, chat.placeholders)
+        shown = {kind: self._hide(text) for kind, text in chat.placeholders.items()}
+        _fit_content(messages, chat.content_format, compiled.content, shown)
         final = _mark_end(messages) if chat.continue_final_message else ""
         if not compiled.content.asks_for_none:
             fill_content(messages)
@@ -128,12 +139,12 @@ def _check_options(chat: ChatRequest) -> None:
             raise InvalidRequestError(f"{where} cannot be set: {name} has a field of its own", field=where)
 
 
-def _fit_content(messages: list[Message], wanted: str, found: ContentFormat) -> None:
+def _fit_content(messages: list[Message], wanted: str, found: ContentFormat, placeholders: Mapping[str, str]) -> None:
     """Parts go only to templates that read them, and a string is wrapped only for those that read nothing else. What
     tools say is a string to most templates, whatever they read elsewhere."""
-    flatten_content([message for message in messages if message["role"] == "tool"])
+    flatten_content([message for message in messages if message["role"] == "tool"], placeholders)
     if wanted == "string" or (wanted == "auto" and not found.reads_parts):
-        flatten_content(messages)
+        flatten_content(messages, placeholders)
     elif wanted == "openai" or not found.reads_strings:
         wrap_content(messages)
 
@@ -141,7 +152,7 @@ def _fit_content(messages: list[Message], wanted: str, found: ContentFormat) -> 
 def _mark_end(messages: list[Message]) -> str:
     """Marks the end of the last message; gives its text."""
     content = messages[-1]["content"]
-    if isinstance(content, list) and content:
+    if isinstance(content, list) and content and content[-1]["type"] not in MEDIA:
         text = str(content[-1]["text"])
         content[-1] = {**content[-1], "text": text + _END_MARK}
         return text

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from cadence.core.errors import InvalidRequestError
@@ -19,16 +20,19 @@ _TEXT_PARTS = {
     "thinking": "thinking",
 }
 
+MEDIA = ("image", "video")  # types of parts that stand for what a message shows; what that is lies elsewhere
+
 Message = dict[str, Any]
 
 
-def check_messages(messages: object) -> list[Message]:
-    """A copy in which content is a str, a list of text parts or None, and tool-call arguments are objects."""
+def check_messages(messages: object, media: Collection[str] = ()) -> list[Message]:
+    """A copy in which content is a str, a list of parts or None, and tool-call arguments are objects. media: the types
+    of parts that may stand beside texts"""
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
         raise InvalidRequestError("messages must be a list of messages", field="messages")
     if not messages:
         raise InvalidRequestError("messages must not be empty", field="messages")
-    return [_check_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    return [_check_message(message, f"messages[{i}]", media) for i, message in enumerate(messages)]
 
 
 def check_tools(tools: object) -> list[dict[str, Any]] | None:
@@ -43,11 +47,13 @@ def check_tools(tools: object) -> list[dict[str, Any]] | None:
     return [dict(tool) for tool in tools] or None
 
 
-def flatten_content(messages: list[Message]) -> None:
-    """For templates that write content as a string: the texts of the parts, one to a line."""
+def flatten_content(messages: list[Message], placeholders: Mapping[str, str] = MappingProxyType({})) -> None:
+    """For templates that write content as a string: what stands for the media, and then the texts, one to a line."""
     for message in messages:
         if isinstance(message["content"], list):
-            message["content"] = "\n".join(part["text"] for part in message["content"])
+            shown = [placeholders[part["type"]] for part in message["content"] if part["type"] in MEDIA]
+            texts = [part["text"] for part in message["content"] if part["type"] not in MEDIA]
+            message["content"] = "\n".join([*shown, *texts])
 
 
 def fill_content(messages: list[Message]) -> None:
@@ -64,14 +70,14 @@ def wrap_content(messages: list[Message]) -> None:
             message["content"] = [{"type": "text", "text": message["content"]}]
 
 
-def _check_message(message: object, where: str) -> Message:
+def _check_message(message: object, where: str, media: Collection[str]) -> Message:
     if not isinstance(message, Mapping):
         raise InvalidRequestError(f"{where} must be an object with role and content", field=where)
     copy: Message = {str(key): value for key, value in message.items()}
     role = copy.get("role")
     if not isinstance(role, str) or not role:
         raise InvalidRequestError(f"{where}.role must be a non-empty string", field=f"{where}.role")
-    copy["content"] = _check_content(copy, where)
+    copy["content"] = _check_content(copy, where, media)
     if thoughts := copy.get("reasoning") or copy.get("reasoning_content"):  # templates know one name or the other
         copy["reasoning"] = copy["reasoning_content"] = thoughts
     if copy.get("tool_calls") is None:
@@ -81,7 +87,7 @@ def _check_message(message: object, where: str) -> Message:
     return copy
 
 
-def _check_content(message: Message, where: str) -> str | list[dict[str, Any]] | None:
+def _check_content(message: Message, where: str, media: Collection[str]) -> str | list[dict[str, Any]] | None:
     content = message.get("content")
     where = f"{where}.content"
     if isinstance(content, str):
@@ -93,19 +99,22 @@ def _check_content(message: Message, where: str) -> str | list[dict[str, Any]] |
         return refusal if isinstance(refusal, str) else None
     if not isinstance(content, Sequence) or isinstance(content, bytes):
         raise InvalidRequestError(f"{where} must be a string or a list of parts", field=where)
-    return [_check_part(part, f"{where}[{i}]") for i, part in enumerate(content)]
+    return [_check_part(part, f"{where}[{i}]", media) for i, part in enumerate(content)]
 
 
-def _check_part(part: object, where: str) -> dict[str, Any]:
+def _check_part(part: object, where: str, media: Collection[str]) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     if not isinstance(part, Mapping):
         raise InvalidRequestError(f"{where} must be an object with a type", field=where)
     kind = part.get("type", "text" if "text" in part else None)
+    if isinstance(kind, str) and kind in media:
+        return {"type": kind}
     if not isinstance(kind, str) or kind not in _TEXT_PARTS:
         shown = repr(kind[:40]) if isinstance(kind, str) else "no string"
+        known = " and ".join(("text", *sorted(media)))
         raise InvalidRequestError(
-            f"{where}.type is {shown}: only text parts are supported by this model", field=f"{where}.type"
+            f"{where}.type is {shown}: only {known} parts are supported by this model", field=f"{where}.type"
         )
     text = part.get(_TEXT_PARTS[kind])
     if not isinstance(text, str):

@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "text": {"core", "config", "gguf", "process"},
     "structured": {"core", "config", "process", "text"},
     "audio": {"core", "config"},
+    "media": {"core", "config"},
     "scheduler": {"core", "config"},
     "device": {"core", "config"},
     "kernels": {"core", "config", "device"},
@@ -37,11 +38,11 @@ MAY_IMPORT = {
         *("core", "config", "process", "device", "kernels", "lora", "models", "sample", "speculate", "runner"),
         "distributed",
     },
-    "engine": {"core", "config", "process", "text", "structured", "audio", "scheduler", "executor"},
-    "entrypoints": {"core", "config", "process", "text", "audio", "engine"},
+    "engine": {"core", "config", "process", "text", "structured", "audio", "media", "scheduler", "executor"},
+    "entrypoints": {"core", "config", "process", "text", "audio", "media", "engine"},
 }
 MAY_IMPORT["entrypoints/cli"] = set(MAY_IMPORT)  # the shell may ask any room, lazily
-MAY_IMPORT["vllm"] = {"core", "config", "text", "audio", "engine", "entrypoints"}
+MAY_IMPORT["vllm"] = {"core", "config", "text", "audio", "media", "engine", "entrypoints"}
 HOST_ROOMS = ("core", "config", "scheduler")
 ENVIRONMENT_FILE = "cadence/config/env.py"
 CUDA_FILE = "cadence/device/cuda.py"

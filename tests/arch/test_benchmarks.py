@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import speech
 from tests.arch.source import ROOT
 
 OURS = ("benchmarks", "cadence", "tests", "training")
@@ -67,3 +68,13 @@ def test_what_is_gone_is_found() -> None:
         "    from cadence.lora import adapter, attic\n"
     )
     assert missing(text) == ["cadence.attic", "cadence.lora.adapter.gone", "cadence.lora.attic"]
+
+
+def test_an_engine_that_is_not_known_is_refused_before_any_is_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--model", "m", "--ct2", "c", "--recording", "r", "--engines", "cadence-int8,cadence-int3"]
+    monkeypatch.setattr("sys.argv", ["speech", *given])
+    with pytest.raises(SystemExit):
+        speech.main()
+    assert "'cadence-int3' is not known here: name some of cadence-float32, " in capsys.readouterr().err

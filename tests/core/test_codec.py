@@ -54,7 +54,8 @@ from cadence.core.errors import AdapterError, ConfigError, EngineDeadError, Inva
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.grammar import GRAMMAR
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
-from cadence.engine.text.input_processor import InputLimits, InputProcessor
+from cadence.engine.text.input_limits import InputLimits
+from cadence.engine.text.input_processor import InputProcessor
 from cadence.engine.text.parallel_sampling import fan_out
 from tests.helpers.tiny_tokenizers import byte_level, save
 from tests.helpers.wide import examples

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from cadence.core.contract.codec import decode_request, encode_request
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import SamplingParams
-from cadence.engine.text.input_processor import InputLimits, InputProcessor
+from cadence.engine.text.input_limits import InputLimits
+from cadence.engine.text.input_processor import InputProcessor
 from cadence.engine.text.parallel_sampling import fan_out
 from tests.helpers.wide import examples
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -159,6 +160,20 @@ def test_one_worker_with_drafts_and_bursts(two_ranks: LLMEngine, directory: Path
         assert [seen(output) for output in llm.generate(prompts, params, use_tqdm=False)] == wanted
     assert psutil.Process().children(recursive=True) == before
     assert len(os.listdir("/proc/self/fd")) == len(fds)
+
+
+def test_one_that_nobody_shuts_down_ends_with_the_garbage(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, two_ranks: LLMEngine
+) -> None:
+    raised: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", raised.append)
+    before = psutil.Process().children(recursive=True)
+    holder: list[Any] = [LLM(str(directory), distributed_executor_backend="mp", **OPTIONS)]
+    assert psutil.Process().children(recursive=True) != before
+    holder.append(holder)  # no count of references falls to zero
+    del holder
+    gc.collect()
+    assert psutil.Process().children(recursive=True) == before and not raised
 
 
 def test_errors_of_loading_are_those_of_one_process(two_ranks: LLMEngine, directory: Path, tmp_path: Path) -> None:

@@ -53,7 +53,6 @@ WAYS: dict[str, dict[str, Any]] = {
         "max_num_batched_tokens": 16,
         "speculative_config": DRAFTS,
     },
-    "two ranks": {"tensor_parallel_size": 2},
     "one by one, no bursts": {"max_num_seqs": 1, "num_scheduler_steps": 1},
     "tiny pool, depth 2": {"num_gpu_blocks_override": 18, "max_model_len": 64, "async_scheduling": True},
     "drafts": {"speculative_config": DRAFTS},
@@ -77,12 +76,22 @@ def plain(made: Made) -> LLM:
 
 @pytest.fixture(scope="module")
 def alone(plain: LLM) -> Answers:
+    return one_by_one(plain)
+
+
+def one_by_one(llm: LLM) -> Answers:
     """Each request by itself, with an empty cache."""
     found: Answers = []
     for prompt, params in REQUESTS:
-        plain.reset_prefix_cache()
-        found += answers(plain.generate(prompt, params, use_tqdm=False))
+        llm.reset_prefix_cache()
+        found += answers(llm.generate(prompt, params, use_tqdm=False))
     return found
+
+
+def together(llm: LLM) -> Answers:
+    llm.reset_prefix_cache()
+    prompts, params = zip(*REQUESTS, strict=True)
+    return answers(llm.generate(list(prompts), list(params), use_tqdm=False))
 
 
 def greedy_of(oracle: Seq2SeqOracle, source: list[int], begins: list[int], count: int) -> list[int]:
@@ -133,11 +142,21 @@ def test_every_family_says_what_transformers_says(tmp_path: Path, family: str) -
 @pytest.mark.parametrize("way", mostly_wide(WAYS, ("together", "tiny pool, depth 2", "drafts")))
 def test_the_same_bits_alone_and_in_company(made: Made, alone: Answers, way: str) -> None:
     llm = LLM(model=str(made[0]), **BASE | WAYS[way])
-    prompts, params = zip(*REQUESTS, strict=True)
-    assert answers(llm.generate(list(prompts), list(params), use_tqdm=False)) == alone
+    assert together(llm) == alone
     stats = llm.llm_engine._core.stats()
     assert stats.num_preemptions > 0 or "tiny pool" not in way
     assert stats.drafts.num_accepted > 0 or "drafts" not in way
+
+
+@pytest.mark.parametrize("ranks", mostly_wide([2, 3], (2,)))
+def test_ranks_give_the_same_bits_alone_and_in_company(made: Made, alone: Answers, ranks: int) -> None:
+    """Their own: where a product's columns are shared (the last of attention, the last of the feed-forward block) its
+    sum over ranks is rounded otherwise than one rank's."""
+    llm = LLM(model=str(made[0]), **BASE, tensor_parallel_size=ranks)
+    own = one_by_one(llm)
+    assert together(llm) == own
+    for (tokens, logprobs), (expected, exact) in zip(own, alone, strict=True):
+        assert tokens == expected and logprobs == pytest.approx(exact, abs=1e-4)
 
 
 def test_a_plain_prompt_is_what_the_encoder_reads(plain: LLM, alone: Answers) -> None:

@@ -15,7 +15,8 @@ from cadence.core.contract.request import EngineRequest
 from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import ContextLengthError, InvalidRequestError
 from cadence.core.sampling_params import SamplingParams
-from cadence.engine.text.input_processor import InputLimits, InputProcessor
+from cadence.engine.text.input_limits import InputLimits
+from cadence.engine.text.input_processor import InputProcessor
 from cadence.engine.text.prompts import ParsedPrompt, parse_prompt, tokenised
 from cadence.text.tokenizer import Tokenizer
 

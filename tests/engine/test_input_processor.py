@@ -12,7 +12,8 @@ from cadence.core.grammar import GrammarSpec
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.core.structured_outputs import StructuredOutputsParams
 from cadence.engine.text.beam import BeamSearch
-from cadence.engine.text.input_processor import InputLimits, InputProcessor, weight_of
+from cadence.engine.text.input_limits import InputLimits
+from cadence.engine.text.input_processor import InputProcessor, weight_of
 from cadence.engine.text.prompts import ParsedPrompt, pinned, tokenised
 from cadence.text.null_tokenizer import NullTokenizer
 from cadence.text.tokenizer import Tokenizer

@@ -96,7 +96,7 @@ def test_a_payload_nobody_can_decode_fails_alone(model: Path) -> None:
     async def check() -> None:
         async with running(model) as llm:
             other = asyncio.ensure_future(ask(llm, 1))
-            request = (await llm._inputs.process("bad", [5, 6], SamplingParams())).request
+            request = (await llm.inputs.process("bad", [5, 6], SamplingParams())).request
             updates = llm._supervisor._updates
             llm._supervisor.submit(JournalEntry(request, b"\xc1 not msgpack"))
             while "bad" in {entry.request_id for entry in llm._supervisor._logic.journal}:
@@ -299,7 +299,7 @@ def test_a_stopped_engine_is_replaced_under_a_real_server(model: Path) -> None:
 def test_entries_are_encoded_before_anybody_knows_of_them(model: Path) -> None:
     async def check() -> None:
         async with running(model) as llm:
-            request = (await llm._inputs.process("x", [5, 6], SamplingParams())).request
+            request = (await llm.inputs.process("x", [5, 6], SamplingParams())).request
             request.params.seed = 2**70
             with pytest.raises(InvalidRequestError, match="seed"):
                 entry_of(request)

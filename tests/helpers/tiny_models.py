@@ -210,7 +210,7 @@ def randomise(model: torch.nn.Module, inner: float, embed: float) -> None:
             spread = next((spread for ending, spread in spreads.items() if name.endswith(ending)), inner)
             noise = torch.empty_like(parameter).normal_(0.0, spread, generator=generator)
             parameter.copy_(parameter + noise if parameter.dim() == 1 else noise)
-            if name in _FINAL_NORMS:
+            if name.endswith(_FINAL_NORMS):
                 parameter.add_(0.16 / embed - 1.0)  # logits of one size, whatever the embeddings'
 
 

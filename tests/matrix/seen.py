@@ -133,8 +133,8 @@ def preempted(session: Session) -> set[str]:
 
 def graphs_were_replayed(run: Run, point: Point) -> None:
     assert 0 < run.trace.captures < run.trace.replays
-    if {MODEL_DRAFTS.name, STAGES.name} <= {*point}:
-        return  # drafts come from another stage than the tokens do: no burst is captured whole
+    if STAGES.name in point and {MODEL_DRAFTS.name, SPECULATION.name} & {*point}:
+        return  # rows take turns, and drafts end some of the few in each plan early: seldom is a burst captured whole
     for name in LONGEST.keys() & {*point}:
         assert run.trace.largest_part == LONGEST[name] or dulled(name, point), "no burst was captured whole"
 

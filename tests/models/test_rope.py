@@ -111,8 +111,30 @@ def test_settings_per_kind_of_layer() -> None:
         ({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": "1"}, "low_freq_factor"),
         ({"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}, "list of 16"),
         ([1.0], "must be an object"),
+        ({"rope_type": "default", "mrope_section": [4, 6]}, "3 numbers whose sum is 16"),
+        ({"type": "mrope", "mrope_section": [4, 6, 7]}, "3 numbers whose sum is 16"),
     ],
 )
 def test_bad_settings_are_named(rope: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         table({"max_position_embeddings": 64, "rope_parameters": rope})
+
+
+def test_pairs_turn_by_the_axes_of_their_sections() -> None:
+    from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLRotaryEmbedding, Qwen2VLTextConfig
+
+    rope = {"type": "mrope", "mrope_section": [4, 5, 7], "rope_theta": 1e4}
+    config = Qwen2VLTextConfig(hidden_size=64, num_attention_heads=2, rope_parameters=dict(rope))
+    places = torch.randint(0, LENGTH, (3, 1, 50), generator=torch.Generator().manual_seed(0))
+    cos, sin = Qwen2VLRotaryEmbedding(config)(torch.zeros(1), places)
+    build = BuildContext(torch.float32, torch.device("cpu"), ReferenceOps(), LENGTH)
+    axes = Rotary(build, read_rope({"max_position_embeddings": 64, "rope_parameters": rope}, HEAD_DIM)).axes
+    at = places[:, 0].T[:, axes.axis_of.long()]  # [50, 16]
+    ours = axes.cos_sin.gather(0, torch.cat([at, at], dim=1))
+    torch.testing.assert_close(ours, torch.cat([cos[0, :, :16], sin[0, :, :16]], dim=-1))
+
+
+def test_interleaved_pairs_take_turns() -> None:
+    settings = {"mrope_section": [10, 4, 2], "mrope_interleaved": True}
+    found = read_rope({"max_position_embeddings": 64, "rope_scaling": settings}, HEAD_DIM).axis_of
+    assert found == (0, 1, 2, 0, 1, 2, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0)

@@ -33,7 +33,8 @@ from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.metric import Metric
-from cadence.engine.text.input_processor import InputLimits, InputProcessor
+from cadence.engine.text.input_limits import InputLimits
+from cadence.engine.text.input_processor import InputProcessor
 from cadence.engine.text.output_processor import OutputProcessor
 from cadence.engine.text.parallel_sampling import fan_out
 from cadence.entrypoints.async_inputs import AsyncInputs
@@ -109,7 +110,7 @@ class FakeLLM:
             num_engines=self.config.parallel.data_parallel_size,
             pooling=pooling,
         )
-        self._inputs = AsyncInputs(InputProcessor(limits, self.tokenizer), self.texts)
+        self.inputs = AsyncInputs(InputProcessor(limits, self.tokenizer), self.texts)
         self._metrics = MetricsByEngine("fake")
         self._outputs = OutputProcessor(self.tokenizer, self._metrics)
         self._running: dict[str, list[EngineRequest]] = {}
@@ -120,7 +121,7 @@ class FakeLLM:
     ) -> AsyncIterator[RequestOutput]:
         self._check_alive()
         self.adapters.append(lora_request)
-        processed = await self._inputs.process(request_id, prompt, params, priority=priority)
+        processed = await self.inputs.process(request_id, prompt, params, priority=priority)
         children = fan_out(processed.request)
         self._outputs.add(request_id, children, processed.prompt_text)
         self._running[request_id] = children
@@ -150,7 +151,7 @@ class FakeLLM:
     ) -> AsyncIterator[PoolingRequestOutput[PoolingOutput]]:
         self._check_alive()
         self.adapters.append(lora_request)
-        processed = await self._inputs.process_pooling(request_id, prompt, params, priority=priority)
+        processed = await self.inputs.process_pooling(request_id, prompt, params, priority=priority)
         request = processed.request
         self._outputs.add(request_id, [request], None)
         self._running[request_id] = [request]

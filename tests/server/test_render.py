@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.server.fakes_chat import MODEL, PROMPT
 from tests.server.helpers import RunningApp
 from tests.server.test_completions import Serve
@@ -99,19 +97,3 @@ def test_the_chosen_token_is_among_the_top_ones(serve: Serve) -> None:
     (choice,) = post(serve(), "/inference/v1/generate", token_ids=[3, 4], sampling_params=asked)["choices"]
     for place, token in zip(choice["logprobs"]["content"], choice["token_ids"], strict=True):
         assert [one["token"] for one in place["top_logprobs"]] == [place["token"]] == [f"token_id:{token}"]
-
-
-@pytest.mark.parametrize(
-    ("marks", "expected"),
-    [
-        (("<fim_prefix>", "<fim_suffix>", "<fim_middle>"), "<fim_prefix>a = <fim_suffix> + 1<fim_middle>"),
-        (("[SUFFIX]", "[PREFIX]"), "[SUFFIX] + 1[PREFIX]a = "),
-    ],
-)
-def test_a_suffix_in_the_form_of_the_model(serve: Serve, marks: tuple[str, ...], expected: str) -> None:
-    app = serve()
-    app.llm.tokenizer.added_token_ids.update({-1 - number: mark for number, mark in enumerate(marks)})
-    body = {"prompt": "a = ", "suffix": " + 1", "add_special_tokens": False}
-    with app.client() as client:
-        ids = client.post("/v1/completions/render", json=body).json()[0]["token_ids"]
-    assert app.llm.tokenizer.decode(ids, skip_special_tokens=False) == expected

@@ -51,7 +51,7 @@ class SaltedLLM(FakeLLM):
         self, prompt: Any, params: SamplingParams, request_id: str, *, priority: int = 0
     ) -> AsyncIterator[RequestOutput]:
         self.salts.append(prompt.get("cache_salt", "") if isinstance(prompt, dict) else "")
-        processed = await self._inputs.process(request_id, prompt, params, priority=priority)
+        processed = await self.inputs.process(request_id, prompt, params, priority=priority)
         self.tenants.append(processed.request.tenant)
         async for output in super().generate(prompt, params, request_id, priority=priority):
             yield output

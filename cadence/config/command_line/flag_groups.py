@@ -16,9 +16,13 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "use_tqdm_on_load", "skip_tokenizer_init", "disable_sliding_window",
     ),
     "values in place of text": ("runner", "convert", "pooler_config", "task"),
+    "pictures and videos": (
+        "allowed_local_media_path", "allowed_media_domains", "limit_mm_per_prompt", "media_io_kwargs",
+        "max_image_pixels", "image_fetch_timeout", "video_fetch_timeout", "media_url_allow_redirects",
+    ),
     "scheduling": (
         "max_num_batched_tokens", "max_num_encoder_tokens", "enable_chunked_prefill", "long_prefill_token_threshold",
-        "scheduling_policy", "async_scheduling", "max_inter_token_ms", "num_scheduler_steps",
+        "scheduling_policy", "async_scheduling", "max_inter_token_ms", "num_scheduler_steps", "enable_prompt_embeds",
     ),
     "KV cache": ("block_size", "enable_prefix_caching", "kv_cache_dtype", "num_gpu_blocks_override"),
     "sampling defaults": (

@@ -17,7 +17,7 @@ from cadence.core.architectures import MOST_LAYERS
 from cadence.core.errors import ModelFileError
 from cadence.core.shown import shown
 
-_MOST_ID = 2**31 - 1
+MOST_ID = 2**31 - 1
 _MOST_ITEMS = 1 << 16  # of a list
 _MOST_CHARS = 256  # of a name
 
@@ -130,9 +130,10 @@ class Nullable:
 
 _SIZE, _HEADS, _LAYERS = Integer(1, 2**24), Integer(1, 2**16), Integer(1, MOST_LAYERS)
 _EXPERTS = Integer(1, 1024)
-_LENGTH = Integer(1, _MOST_ID)
+_LENGTH = Integer(1, MOST_ID)
+PIXELS = Integer(1, 2**14)  # of a side
 _EPSILON, _FACTOR, _THETA, _CAP = Number(0, 1), Number(0, 1e6), Number(0, 1e15), Number(0, 1e6, zero=True)
-TOKEN_ID = Integer(-1, _MOST_ID)  # -1 = none, in files of old
+TOKEN_ID = Integer(-1, MOST_ID)  # -1 = none, in files of old
 
 LENGTHS = (
     "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length", "max_target_positions",
@@ -167,10 +168,10 @@ FIELDS: Mapping[str, FieldType] = {
     **dict.fromkeys(LENGTHS, Nullable(_LENGTH)),
     "max_source_positions": Nullable(_LENGTH),
     "num_mel_bins": Nullable(_SIZE),
-    "original_max_position_embeddings": Nullable(Integer(2, _MOST_ID)),
-    "sliding_window": Nullable(Integer(0, _MOST_ID)),
+    "original_max_position_embeddings": Nullable(Integer(2, MOST_ID)),
+    "sliding_window": Nullable(Integer(0, MOST_ID)),
     "sliding_window_pattern": Nullable(_LAYERS),
-    "max_window_layers": Integer(0, _MOST_ID),
+    "max_window_layers": Integer(0, MOST_ID),
     "rms_norm_eps": _EPSILON,
     "layer_norm_epsilon": _EPSILON,
     "layer_norm_eps": _EPSILON,
@@ -199,7 +200,7 @@ FIELDS: Mapping[str, FieldType] = {
     "torch_dtype": Nullable(String()),
     "layer_types": Nullable(ListOf(String())),
     "no_rope_layers": Nullable(ListOf(Boolean())),
-    "no_rope_layer_interval": Integer(1, _MOST_ID),
+    "no_rope_layer_interval": Integer(1, MOST_ID),
     **dict.fromkeys(
         (
             "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "scale_attn_weights",
@@ -222,7 +223,31 @@ FIELDS: Mapping[str, FieldType] = {
     "pad_token_id": Nullable(TOKEN_ID),
     "decoder_start_token_id": Nullable(TOKEN_ID),
     "forced_bos_token_id": Nullable(TOKEN_ID),
-    "bad_words_ids": Nullable(ListOf(ListOf(Integer(0, _MOST_ID)))),
+    "bad_words_ids": Nullable(ListOf(ListOf(Integer(0, MOST_ID)))),
+    **dict.fromkeys(
+        ("image_token_id", "image_token_index", "boi_token_index", "eoi_token_index"), Nullable(TOKEN_ID)
+    ),
+    "scale_factor": Integer(1, 64),
+    "mm_tokens_per_image": Integer(1, 2**16),
+    "vision_feature_layer": OneOrListOf(Integer(-MOST_LAYERS, MOST_LAYERS)),
+    "vision_feature_select_strategy": String(),
+    "projector_hidden_act": String(),
+    "multimodal_projector_bias": Boolean(),
+    "image_grid_pinpoints": Nullable(ListOf(ListOf(PIXELS))),
+}  # fmt: skip
+
+VISION_FIELDS: Mapping[str, FieldType] = {  # of the section that describes a tower
+    **{
+        name: FIELDS[name]
+        for name in (
+            "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "layer_norm_eps",
+            "hidden_act",
+        )
+    },
+    "num_channels": Integer(1, 2**10),
+    "image_size": PIXELS,
+    "patch_size": Integer(1, 2**10),
+    "model_type": String(),
 }  # fmt: skip
 
 ROPE_FIELDS: Mapping[str, FieldType] = {
@@ -233,7 +258,7 @@ ROPE_FIELDS: Mapping[str, FieldType] = {
     "factor": Nullable(_FACTOR),
     "low_freq_factor": _FACTOR,
     "high_freq_factor": _FACTOR,
-    "original_max_position_embeddings": Nullable(Integer(2, _MOST_ID)),
+    "original_max_position_embeddings": Nullable(Integer(2, MOST_ID)),
     "beta_fast": Nullable(_FACTOR),
     "beta_slow": Nullable(_FACTOR),
     "attention_factor": Nullable(_FACTOR),
@@ -242,19 +267,22 @@ ROPE_FIELDS: Mapping[str, FieldType] = {
     "truncate": Nullable(Boolean()),
     "long_factor": ListOf(_FACTOR),
     "short_factor": ListOf(_FACTOR),
+    "mrope_section": Nullable(ListOf(Integer(0, 2**16))),
+    "mrope_interleaved": Nullable(Boolean()),
 }
 
 GENERATION_FIELDS: Mapping[str, FieldType] = {
     "temperature": Nullable(Number(0, 1e6, zero=True)),
     "top_p": Nullable(Number(0, 1)),
-    "top_k": Nullable(Integer(-1, _MOST_ID)),
+    "top_k": Nullable(Integer(-1, MOST_ID)),
     "min_p": Nullable(Number(0, 1, zero=True)),
     "repetition_penalty": Nullable(Number(0, 1e6)),
-    "max_new_tokens": Nullable(Integer(1, _MOST_ID)),
+    "max_new_tokens": Nullable(Integer(1, MOST_ID)),
     "eos_token_id": FIELDS["eos_token_id"],
     "bos_token_id": FIELDS["bos_token_id"],
     **{name: FIELDS[name] for name in ("decoder_start_token_id", "forced_bos_token_id", "bad_words_ids")},
 }
+
 
 ROPES = ("rope_scaling", "rope_parameters")
 ROPE_LAYERS = ("full_attention", "sliding_attention")
@@ -264,19 +292,26 @@ def check_config(raw: Mapping[str, Any], source: Path) -> dict[str, Any]:
     """A configuration whose known fields are what they must be; others stay as they are. A length that is null is
     none."""
     absent = [name for name in LENGTHS if name in raw and raw[name] is None]
-    checked = _check({name: value for name, value in raw.items() if name not in absent}, FIELDS, source, "")
-    for name in ("text_config", *ROPES):
+    checked = check_fields({name: value for name, value in raw.items() if name not in absent}, FIELDS, source, "")
+    for name in ("text_config", "vision_config", *ROPES):
         if checked.get(name) is None:
             continue
         if not isinstance(checked[name], dict):
             raise wrong(source, name, "an object", checked[name])
-        section = checked[name]
-        checked[name] = check_config(section, source) if name == "text_config" else _check_rope(section, source, name)
+        checked[name] = _check_section(checked[name], source, name)
     return checked
 
 
+def _check_section(section: Mapping[str, Any], source: Path, name: str) -> dict[str, Any]:
+    if name == "text_config":
+        return check_config(section, source)
+    if name == "vision_config":
+        return check_fields(section, VISION_FIELDS, source, f"{name}.")
+    return _check_rope(section, source, name)
+
+
 def check_generation(raw: Mapping[str, Any], source: Path) -> dict[str, Any]:
-    return _check(raw, GENERATION_FIELDS, source, "")
+    return check_fields(raw, GENERATION_FIELDS, source, "")
 
 
 def check_layers(raw: Mapping[str, Any], source: Path) -> None:
@@ -288,14 +323,15 @@ def check_layers(raw: Mapping[str, Any], source: Path) -> None:
 
 def _check_rope(settings: Mapping[str, Any], source: Path, name: str) -> dict[str, Any]:
     """One flat set of settings, or one per kind of layer."""
-    checked = _check(settings, ROPE_FIELDS, source, f"{name}.")
+    checked = check_fields(settings, ROPE_FIELDS, source, f"{name}.")
     for kind in ROPE_LAYERS:
         if isinstance(checked.get(kind), dict):
-            checked[kind] = _check(checked[kind], ROPE_FIELDS, source, f"{name}.{kind}.")
+            checked[kind] = check_fields(checked[kind], ROPE_FIELDS, source, f"{name}.{kind}.")
     return checked
 
 
-def _check(raw: Mapping[str, Any], kinds: Mapping[str, FieldType], source: Path, prefix: str) -> dict[str, Any]:
+def check_fields(raw: Mapping[str, Any], kinds: Mapping[str, FieldType], source: Path, prefix: str) -> dict[str, Any]:
+    """prefix: of the fields' names in messages"""
     checked = dict(raw)
     for name in raw.keys() & kinds.keys():
         try:

@@ -22,6 +22,8 @@ from cadence.config.engine_config import (
 from cadence.config.files.sharded_state import SHARDED, check_ranks
 from cadence.config.hf import HFConfig
 from cadence.config.lora import resolve_lora
+from cadence.config.media_config import MediaConfig, resolve_media
+from cadence.config.media_intake import resolve_intake
 from cadence.config.parallel import (
     ParallelConfig,
     assigned_devices,
@@ -120,7 +122,7 @@ def resolve(
     model, quantization = _model(args, files, hf, caps, halves), resolve_quantization(args, files, hf)
     cache_dtype = kv_dtype(args, model, quantization, caps.kind, halves)
     scheduler, device = _scheduler(args, caps, model.max_model_len, inputs.offline), _device(args, caps.kind, inputs)
-    scheduler = _with_encoder(scheduler, args, model.encoder)
+    scheduler = _with_encoder(_with_media(scheduler, args, model.media), args, model.encoder)
     if shares_experts(args, hf):
         check_shared(args, model.dtype, caps.kind)
         scheduler = dataclasses.replace(scheduler, burst_steps=1, burst_seconds=0.0)
@@ -159,6 +161,7 @@ def resolve(
         lora=resolve_lora(args),
         parallel=resolve_parallel(args),
         pooling=pooling,
+        intake=resolve_intake(args),
     )
 
 
@@ -219,6 +222,7 @@ def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves
         max_logprobs=args.max_logprobs,
         logprobs_mode=args.logprobs_mode,
         encoder=resolve_encoder(hf),
+        media=resolve_media(hf, args.enable_prompt_embeds, wanted),
     )
 
 
@@ -308,11 +312,19 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
     )
 
 
+def _with_media(scheduler: SchedulerConfig, args: EngineArgs, media: MediaConfig) -> SchedulerConfig:
+    """The encoder cache has room for what two steps encode, and always for one content."""
+    if not media.exists:
+        return scheduler
+    budget = args.max_num_encoder_tokens or scheduler.max_num_batched_tokens
+    return dataclasses.replace(scheduler, max_num_encoder_tokens=budget, encoder_cache=max(2 * budget, media.longest))
+
+
 def _with_encoder(scheduler: SchedulerConfig, args: EngineArgs, encoder: EncoderConfig) -> SchedulerConfig:
     """By default a step has room for as many positions of encoders as for tokens, and always for one input."""
     budget = args.max_num_encoder_tokens
     if not encoder.exists:
-        if budget is not None:
+        if budget is not None and not scheduler.encoder_cache:
             logger.warning("the model has no encoder: max_num_encoder_tokens has no effect")
         return scheduler
     if budget is None:

@@ -14,9 +14,11 @@ from cadence.core.alignment import ALIGNMENT, AlignmentSpec
 from cadence.core.attachments import Attachment
 from cadence.core.contract.drafts import DRAFTS, DraftChanges
 from cadence.core.contract.encoder_work import EncoderWork
+from cadence.core.contract.media_work import MediaStep, RopeRow
 from cadence.core.contract.token_masks import TokenMasks
 from cadence.core.encoder_input import ENCODER, EncoderInput
 from cadence.core.grammar import GRAMMAR, GrammarSpec
+from cadence.core.media import MEDIA, MediaInput
 from cadence.core.pooling import POOLING, PoolingSpec
 
 
@@ -56,6 +58,11 @@ FEATURES: dict[str, FeatureTypes] = {
         step=list[tuple[int, list[int]]],  # (row, tokens that must come next: its drafts, in place of any other)
         mail=TokenMasks,
         result=dict[int, list[int]],  # by row that waited: its drafts in the next forward
+    ),
+    MEDIA: FeatureTypes(
+        attachment=MediaInput,
+        row=RopeRow,
+        step=MediaStep,
     ),
     POOLING: FeatureTypes(
         attachment=PoolingSpec,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
 from typing import TypeVar
 
-from cadence.core.attachments import Attachment
+from cadence.core.attachments import Attachment, KeysSpan
 from cadence.core.sampling_params import SamplingParams
 
 A = TypeVar("A", bound=Attachment)
@@ -72,6 +73,14 @@ class EngineRequest:
     def keys_digest(self) -> str:
         """Of what is attached and changes the keys of its tokens."""
         return "".join([each.keys_digest for each in self.attachments])
+
+    @property
+    def keys_spans(self) -> Sequence[KeysSpan]:
+        """Of its prompt, in order of tokens. One feature at most has some."""
+        for each in self.attachments:
+            if spans := each.keys_spans:
+                return spans
+        return ()
 
     @property
     def source_len(self) -> int:

@@ -172,7 +172,8 @@ class Router:
         """Of the blocks of its prompt, under its salt and what is attached."""
         root = root_digest(request.cache_salt, request.keys_name)
         count = min(len(request.prompt_token_ids) // self._block_size, MOST_KEYS, self.max_keys)
-        return list(chained(root, request.prompt_token_ids[: count * self._block_size], self._block_size))
+        tokens = request.prompt_token_ids[: count * self._block_size]
+        return list(chained(root, tokens, self._block_size, request.keys_spans))
 
 
 def _tie_break(keys: list[bytes], request_id: str, numbers: list[int]) -> int:

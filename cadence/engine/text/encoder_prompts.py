@@ -10,18 +10,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from types import MappingProxyType
 
-from cadence.audio.feature_config import WHISPER_FEATURES, read_feature_config
 from cadence.config.encoder_config import EncoderConfig
 from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import InvalidRequestError
-from cadence.engine.text.listening import listen
-from cadence.engine.text.prompts import AudioClip, ParsedPrompt
+from cadence.core.media import MediaInput
+from cadence.engine.text.prompts import AudioClip, MediaList, ParsedPrompt
 from cadence.engine.text.token_ids import check_range, integers
 from cadence.text.null_tokenizer import AnyTokenizer
+
+_NO_PLACEHOLDERS: Mapping[str, str] = MappingProxyType({})
 
 Listen = Callable[[AudioClip], EncoderInput]  # raises InvalidRequestError
 
@@ -29,9 +30,12 @@ Listen = Callable[[AudioClip], EncoderInput]  # raises InvalidRequestError
 class NoEncoderPrompts:
     """Of a decoder alone: a prompt is a prompt."""
 
+    placeholders = _NO_PLACEHOLDERS
+
     def divided(self, parsed: ParsedPrompt) -> ParsedPrompt:
-        if isinstance(parsed.source, AudioClip):
-            raise InvalidRequestError("multi_modal_data cannot be used: this model takes text only", "multi_modal_data")
+        if isinstance(parsed.source, AudioClip | MediaList):
+            name = "multi_modal_data" if parsed.text or parsed.token_ids else "prompt_embeds"
+            raise InvalidRequestError(f"{name} cannot be used: this model takes text only", name)
         if parsed.source is not None:
             raise InvalidRequestError("encoder_prompt cannot be used: this model is a decoder", "encoder_prompt")
         return parsed
@@ -41,6 +45,8 @@ NO_ENCODER_PROMPTS = NoEncoderPrompts()
 
 
 class EncoderPrompts:
+    placeholders = _NO_PLACEHOLDERS
+
     def __init__(self, config: EncoderConfig, vocab_size: int, tokenizer: AnyTokenizer, listen: Listen) -> None:
         """listen: features of audio, for a model that reads these"""
         self._config = config
@@ -53,6 +59,9 @@ class EncoderPrompts:
         if parsed.source is None and not self._config.reads_audio:
             content = self._content(ParsedPrompt(parsed.text, parsed.token_ids), "prompt")
             return replace(parsed, token_ids=self._begun([]), source=content)
+        if isinstance(parsed.source, MediaList | MediaInput):
+            message = "multi_modal_data: this model's encoder reads text, or audio"
+            raise InvalidRequestError(message, "multi_modal_data")
         content = self._content(parsed.source, "encoder_prompt")
         return replace(parsed, token_ids=self._begun(self._decoder_ids(parsed)), source=content)
 
@@ -115,10 +124,3 @@ class EncoderPrompts:
         # A transcript's beginning may come after the text before it, for context.
         head = token_ids if self._config.reads_audio else token_ids[:1]
         return token_ids if not begins or begins[0] in head else [begins[0], *token_ids]
-
-
-def prompts_of(config: EncoderConfig, vocab_size: int, tokenizer: AnyTokenizer) -> NoEncoderPrompts | EncoderPrompts:
-    if not config.exists:
-        return NO_ENCODER_PROMPTS
-    features = read_feature_config(config.directory) if config.reads_audio else WHISPER_FEATURES
-    return EncoderPrompts(config, vocab_size, tokenizer, partial(listen, config=features, length=config.max_len))

@@ -8,20 +8,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cadence.config.encoder_config import NO_ENCODER, EncoderConfig
-from cadence.config.engine_config import ModelConfig
-from cadence.config.pooling import DECODER, PoolingConfig, TextForm
+from cadence.config.pooling import TextForm
 from cadence.core.alignment import AlignmentSpec
 from cadence.core.attachments import Attachment
 from cadence.core.contract.request import EngineRequest, StopRule
 from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import ContextLengthError, InvalidRequestError
-from cadence.core.grammar import NO_DEFAULTS, GrammarDefaults, GrammarSpec
+from cadence.core.grammar import NO_DEFAULTS, GrammarSpec
 from cadence.core.lora_request import adapter_of
 from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.shown import shown
-from cadence.engine.text.encoder_prompts import NO_ENCODER_PROMPTS, prompts_of
+from cadence.engine.text.encoder_prompts import NO_ENCODER_PROMPTS
+from cadence.engine.text.input_limits import InputLimits
+from cadence.engine.text.open_prompts import prompts_of
 from cadence.engine.text.pooled_options import NO_SAMPLING, PooledOptions
 from cadence.engine.text.prompts import ParsedPrompt, parse_prompt
 from cadence.engine.text.token_ids import check_range, integers
@@ -33,46 +33,6 @@ _MASK64 = (1 << 64) - 1
 _INT64 = 1 << 63
 NEVER_STOPS = StopRule(eos_token_ids=frozenset(), stop_token_ids=frozenset(), min_tokens=0, max_tokens=1)
 THINKING = ("<think>", "</think>")
-
-
-@dataclass(frozen=True, slots=True)
-class InputLimits:
-    vocab_size: int
-    max_model_len: int
-    max_logprobs: int
-    seed: int
-    eos_token_ids: frozenset[int]
-    structured: GrammarDefaults = NO_DEFAULTS
-    adapters: bool = False  # requests may have one
-    num_engines: int = 1
-    pooling: PoolingConfig = DECODER
-    encoder: EncoderConfig = NO_ENCODER
-
-    @classmethod
-    def of(
-        cls,
-        model: ModelConfig,
-        vocab_size: int,
-        tokenizer: AnyTokenizer,
-        structured: GrammarDefaults = NO_DEFAULTS,
-        adapters: bool = False,
-        num_engines: int = 1,
-        pooling: PoolingConfig = DECODER,
-    ) -> InputLimits:
-        """What the model's files and its tokenizer each call an end of text counts as one."""
-        eos = frozenset(model.hf.eos_token_ids) | tokenizer.eos_token_ids
-        return cls(
-            vocab_size=vocab_size,
-            max_model_len=model.max_model_len,
-            max_logprobs=model.max_logprobs,
-            seed=model.seed,
-            eos_token_ids=eos,
-            structured=structured,
-            adapters=adapters,
-            num_engines=num_engines,
-            pooling=pooling,
-            encoder=model.encoder,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +75,7 @@ class InputProcessor:
     def __init__(self, limits: InputLimits, tokenizer: AnyTokenizer) -> None:
         self._limits = limits
         self._tokenizer = tokenizer
-        self._prompts = prompts_of(limits.encoder, limits.vocab_size, tokenizer)
+        self.prompts = prompts_of(limits.encoder, limits.media, limits.vocab_size, tokenizer)
         self._counter = itertools.count()
         self._spelled: tuple[list[str], list[list[int]]] = ([], [])  # the last bad words, and their tokens
 
@@ -205,7 +165,7 @@ class InputProcessor:
         """prompt: what the encoder reads, and the tokens that are looked for in it after what the decoder begins with.
         They may be as many as the model's context: no token comes after them."""
         adapter = adapter_of(lora_request, self._limits.adapters)
-        parsed = self._prompts.divided(parse_prompt(prompt))
+        parsed = self.prompts.divided(parse_prompt(prompt))
         check_priority(priority)
         token_ids, content = self.token_ids(parsed, room=0), parsed.source
         if not isinstance(content, EncoderInput):
@@ -271,7 +231,7 @@ class InputProcessor:
 
     def prepared(self, parsed: ParsedPrompt) -> ParsedPrompt:
         """By the tokens that the model begins with, and what its encoder reads, checked as for a request."""
-        divided = self._prompts.divided(parsed)
+        divided = self.prompts.divided(parsed)
         return replace(divided, token_ids=self.token_ids(divided))
 
     def token_ids(self, parsed: ParsedPrompt, room: int = 1) -> list[int]:

@@ -10,6 +10,7 @@ from cadence.config.pooling import PLAIN_TEXT, TextForm
 from cadence.core.checks import integer
 from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import InvalidRequestError
+from cadence.core.media import MediaInput
 from cadence.text.tokenizer import Tokenizer
 
 
@@ -39,15 +40,22 @@ class EncoderDecoderPrompt(TypedDict):
 
 
 _TWO = ("encoder_prompt", "decoder_prompt")
-_ONE = ("prompt", "prompt_token_ids", "multi_modal_data", "second_from")
+_ONE = ("prompt", "prompt_token_ids", "multi_modal_data", "second_from", "prompt_embeds", "multi_modal_uuids")
 _KNOWN = {*_ONE, *_TWO, "cache_salt", "tenant", "data_parallel_rank"}
-_REFUSED = {"prompt_embeds": "this model takes token ids"}
 
 
 @dataclass(frozen=True, slots=True)
 class AudioClip:
     samples: Any  # [n] of one channel: what numpy makes an array of
     rate: int  # samples per second
+
+
+@dataclass(frozen=True, slots=True)
+class MediaList:
+    """What stands among a prompt's tokens, or in their place."""
+
+    by_kind: Mapping[str, list[Any]]  # in order of their placeholders
+    vectors: Any = None  # [n, H]: all of the prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +67,7 @@ class ParsedPrompt:
     tenant: str = ""
     data_parallel_rank: int | None = None
     second_from: int = 0  # the place of the first token of a second text; 0 = there is none
-    source: ParsedPrompt | AudioClip | EncoderInput | None = None  # what an encoder reads, apart from this prompt
+    source: ParsedPrompt | AudioClip | EncoderInput | MediaList | MediaInput | None = None  # beside its tokens
 
 
 PromptType = str | list[int] | TextPrompt | TokensPrompt | EncoderDecoderPrompt | ParsedPrompt
@@ -91,15 +99,15 @@ def parse_prompt(prompt: Any) -> ParsedPrompt:
 
 
 def _parse_dict(prompt: Mapping[str, Any]) -> ParsedPrompt:
-    for key, value in prompt.items():
-        if key in _REFUSED and value:
-            raise InvalidRequestError(f"{key} cannot be used: {_REFUSED[key]}", key)
-        if key not in _KNOWN and key not in _REFUSED:
+    for key in prompt:
+        if key not in _KNOWN:
             raise InvalidRequestError(f"unknown key {key!r} in a prompt; known: {', '.join(sorted(_KNOWN))}", key)
     given = _extras(prompt)
     if any(prompt.get(name) is not None for name in _TWO):
         return replace(_parse_two(prompt), **given)
-    text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
+    text, ids, vectors = prompt.get("prompt"), prompt.get("prompt_token_ids"), prompt.get("prompt_embeds")
+    if vectors is not None:
+        return ParsedPrompt(None, [], source=MediaList({}, vectors), **given)
     if text is None and ids is None:
         raise InvalidRequestError("a prompt dict needs 'prompt' or 'prompt_token_ids'", "prompt")
     if text is not None and not isinstance(text, str):
@@ -108,7 +116,7 @@ def _parse_dict(prompt: Mapping[str, Any]) -> ParsedPrompt:
         text,
         None if ids is None else list(ids),
         second_from=integer("second_from", prompt.get("second_from") or 0, low=0),
-        source=_audio(prompt.get("multi_modal_data")),
+        source=_media(prompt.get("multi_modal_data")),
         **given,
     )
 
@@ -151,12 +159,15 @@ def _named(prompt: Any, name: str) -> ParsedPrompt:
         raise InvalidRequestError(f"{name}: {error}", name) from None
 
 
-def _audio(data: Any) -> AudioClip | None:
-    """Of `multi_modal_data`."""
+def _media(data: Any) -> AudioClip | MediaList | None:
+    """Of `multi_modal_data`: what an encoder hears, or what stands among tokens."""
     if not data:
         return None
-    if not isinstance(data, Mapping) or set(data) != {"audio"}:
-        raise InvalidRequestError("multi_modal_data must be {'audio': (samples, rate)}", "multi_modal_data")
+    if not isinstance(data, Mapping) or not set(data) <= {"audio", "image", "video"}:
+        known = "{'image': …, 'video': …}, or {'audio': (samples, rate)}"
+        raise InvalidRequestError(f"multi_modal_data must be {known}", "multi_modal_data")
+    if set(data) != {"audio"}:
+        return MediaList({kind: list(given) if isinstance(given, list) else [given] for kind, given in data.items()})
     audio = data["audio"]
     if isinstance(audio, list) and len(audio) == 1:
         audio = audio[0]

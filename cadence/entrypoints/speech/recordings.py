@@ -7,7 +7,6 @@ samples: at most `MAX_HELD_BYTES` of samples are held, or those of one recording
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from cadence.audio.decode import decode_audio
 from cadence.audio.limits import DEFAULT_LIMITS, AudioLimits
+from cadence.entrypoints.held_bytes import HeldBytes
 
 FloatArray = npt.NDArray[np.float32]
 T = TypeVar("T")
@@ -29,11 +29,9 @@ MAX_HELD_BYTES = 2**30  # four and a half hours of sound
 class Recordings:
     def __init__(self, limits: AudioLimits = DEFAULT_LIMITS, max_held_bytes: int = MAX_HELD_BYTES) -> None:
         self._limits = limits
-        self._max_held = max_held_bytes
         self._threads = ThreadPoolExecutor(THREADS, "audio")
         self._places = asyncio.Semaphore(THREADS)
-        self._held = 0  # bytes
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()  # bytes, and what the wait ends by
+        self._held = HeldBytes(max_held_bytes)
 
     @asynccontextmanager
     async def opened(self, read: Callable[[], bytes]) -> AsyncGenerator[FloatArray, None]:
@@ -41,12 +39,11 @@ class Recordings:
         async with self._places:
             samples_np = await self.in_thread(lambda: decode_audio(read(), self._limits))
             size = samples_np.nbytes
-            await self._take(size)
+            await self._held.take(size)
         try:
             yield samples_np
         finally:
-            self._held -= size
-            self._wake()
+            self._held.give_back(size)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Work on samples, in a thread."""
@@ -54,34 +51,3 @@ class Recordings:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    async def _take(self, size: int) -> None:
-        if self._waiting or not self._fits(size):
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiting.append((size, waiter))
-            try:
-                await waiter
-            except BaseException:
-                self._leave(size, waiter)
-                raise
-        else:
-            self._held += size
-
-    def _fits(self, size: int) -> bool:
-        return not self._held or self._held + size <= self._max_held
-
-    def _leave(self, size: int, waiter: asyncio.Future[None]) -> None:
-        if waiter.done() and not waiter.cancelled():
-            self._held -= size  # it was let in, and then cancelled
-        else:
-            self._waiting.remove((size, waiter))
-        self._wake()
-
-    def _wake(self) -> None:
-        while self._waiting and self._fits(self._waiting[0][0]):
-            size, waiter = self._waiting.popleft()
-            if waiter.done():  # cancelled, and about to leave
-                self._waiting.appendleft((size, waiter))
-                return
-            self._held += size
-            waiter.set_result(None)

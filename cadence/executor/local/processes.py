@@ -94,6 +94,8 @@ class ProcessExecutor:
         return self._group.ranks.busy_seconds()
 
     def stop(self) -> None:
+        if not self._finalize.alive:  # the garbage collector called it before whoever stops this was deleted
+            return
         with contextlib.suppress(ClosedError, TimeoutError, MessageError):  # who does not hear it is killed
             self._commands.write(wire.STOP, STOP_S)
         self._finalize()

@@ -41,6 +41,9 @@ def _limits(config: WorkerConfig, num_stages: int, generates: bool) -> RunnerLim
         graphs=config.device.graphs if generates else "none",
         burst_steps=burst_steps,
         max_encoder_len=config.scheduler.max_encoder_len,
+        encoder_cache=config.scheduler.encoder_cache,
+        longest_media=config.model.media.longest,
+        dtype=config.model.dtype,
         speculative=config.speculative,
     )
 

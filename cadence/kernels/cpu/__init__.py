@@ -1,5 +1,5 @@
-"""The ops in C, compiled on first use: of models (`ops`), rows (`rows`), drafts from earlier texts (`suffix`), experts,
-adapters, and what ranks do together (`collectives`, `links`).
+"""The ops in C, compiled on first use: of models (`ops`), rows (`rows`), drafts from earlier texts (`suffix`),
+positions with axes (`rope`), experts, adapters, and what ranks do together (`collectives`, `links`).
 
 Folders without a Python file hold C alone: `attention` (paged attention, rows of the KV cache), `maps` (norms,
 activations, rotary positions, noise, token masks, rows), `ranks` (sums and gathers over shared memory).

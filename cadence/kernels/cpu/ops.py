@@ -13,6 +13,7 @@ from cadence.kernels.cpu.lora import CpuLoraOps
 from cadence.kernels.cpu.packed.pack import WeightPacking
 from cadence.kernels.cpu.packed.packer import CpuPacker
 from cadence.kernels.cpu.packed.products import PackedProducts
+from cadence.kernels.cpu.rope import CpuRopeOps
 from cadence.kernels.cpu.rows import CpuRowOps
 from cadence.kernels.cpu.runtime.library import NO_TENSOR, CpuLibrary
 from cadence.kernels.cpu.runtime.memory import PackedMemory
@@ -49,6 +50,7 @@ class CpuOps:
         self.rows = CpuRowOps(self._calls, self._c)
         self.suffix = CpuSuffixOps(self._c)
         self.lora = CpuLoraOps(calls, self._c)
+        self.axes = CpuRopeOps(self._c)
         self.experts = CpuExpertOps(calls, self._c, self.packed)
 
     def packer(self, method: str, dtype: torch.dtype, device: torch.device) -> CpuPacker:

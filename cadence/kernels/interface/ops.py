@@ -12,6 +12,7 @@ from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionS
 from cadence.kernels.interface.expert_ops import ExpertOps
 from cadence.kernels.interface.lora_ops import LoraOps
 from cadence.kernels.interface.matrix import MatrixPacker, Norm, Pair
+from cadence.kernels.interface.rope_ops import RopeOps
 from cadence.kernels.interface.row_ops import RowOps
 from cadence.kernels.interface.speech_lines import SpeechLines, WrittenTokens
 from cadence.kernels.interface.suffix_ops import SuffixOps
@@ -61,6 +62,7 @@ class Ops(Protocol):
     rows: RowOps  # how rows move from one forward to the next
     suffix: SuffixOps  # drafts out of earlier texts
     lora: LoraOps  # adapters on top of products
+    axes: RopeOps  # what turns tokens whose positions have axes
     experts: ExpertOps  # feed-forward blocks of which each token takes a few
     packs: bool  # matrices of a model are multiplied in a form of their own; else they are tensors
 

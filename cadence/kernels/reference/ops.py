@@ -14,6 +14,7 @@ from cadence.kernels.reference.experts import ReferenceExpertOps
 from cadence.kernels.reference.gumbel import gumbel_noise
 from cadence.kernels.reference.kv_rows import QUANTISED, pack_rows
 from cadence.kernels.reference.lora import ReferenceLoraOps
+from cadence.kernels.reference.rope import ReferenceRopeOps
 from cadence.kernels.reference.rows import ReferenceRowOps
 from cadence.kernels.reference.suffix import ReferenceSuffixOps
 from cadence.kernels.reference.torch_ops import TorchOps
@@ -26,6 +27,7 @@ class ReferenceOps(TorchOps):
         self.rows = ReferenceRowOps()
         self.suffix = ReferenceSuffixOps()
         self.lora = ReferenceLoraOps()
+        self.axes = ReferenceRopeOps()
         self.experts = ReferenceExpertOps()
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

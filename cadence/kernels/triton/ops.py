@@ -24,6 +24,7 @@ from cadence.kernels.triton.linear.skinny import MOST_ROWS, choose_skinny, linea
 from cadence.kernels.triton.lowbit.packer import GpuPacker
 from cadence.kernels.triton.rows import gumbel
 from cadence.kernels.triton.rows.draw import draw
+from cadence.kernels.triton.rows.rope import TritonRopeOps
 from cadence.kernels.triton.rows.rows import TritonRowOps
 from cadence.kernels.triton.rows.suffix import TritonSuffixOps
 from cadence.kernels.triton.rows.token_mask import apply_token_mask
@@ -44,6 +45,7 @@ class TritonOps(TorchOps):
         self.packs = packs
         self.rows = TritonRowOps()
         self.suffix = TritonSuffixOps()
+        self.axes = TritonRopeOps()
         self._deterministic = deterministic
         self._pdl = _supports_pdl()
         self.lora = TritonLoraOps(deterministic, self._pdl)

@@ -15,6 +15,7 @@ from cadence.models.interface.aux_hidden import NO_AUX, AuxHiddenStates
 from cadence.models.interface.cross_queries import NO_CROSS_QUERIES, CrossQueries
 from cadence.models.interface.encoder_lengths import NO_ENCODER, EncoderLengths
 from cadence.models.interface.lora_batch import NO_LORA, LoraBatch
+from cadence.models.interface.media import MODEL_ROPE, NO_OVERLAY, NO_SPANS, MediaOverlay, RopeRows, SeenSpans
 from cadence.models.interface.token_types import ONE_TEXT, TokenTypes
 from cadence.models.interface.wanted import EVERY_TOKEN, Wanted
 
@@ -49,6 +50,9 @@ class ForwardContext:
     token_types: TokenTypes = ONE_TEXT  # which of its prompt's texts a token belongs to
     encoder: EncoderLengths = NO_ENCODER  # how far cross attention sees
     cross_queries: CrossQueries = NO_CROSS_QUERIES  # what is kept of how it looks
+    overlay: MediaOverlay = NO_OVERLAY  # what pictures and sounds put in the place of tokens
+    rope: RopeRows = MODEL_ROPE  # what turns its tokens, where positions have axes
+    spans: SeenSpans = NO_SPANS  # of tokens that see each other, whatever their order
 
     def attend(
         self,
@@ -65,8 +69,15 @@ class ForwardContext:
         """
         cache = self.caches[layer]
         kv = (cache.k, cache.v)
+        rotation, rope_positions = self.rope.turning(rotation, rope_positions)
         q = self.ops.rope_write_kv(qkv, rope_positions, rotation, kv, self.batch, cache.group)
-        return self.ops.paged_attention(tokens.pick(q, self.ops), kv, tokens.attending(self.batch), cache.group, shape)
+        own = tokens.attending(self.batch)
+        attended = self.ops.paged_attention(tokens.pick(q, self.ops), kv, own, cache.group, shape)
+        if own is self.batch:  # else the last token of each row alone: in a span, it is the last of it
+            for spans in self.spans.batches:
+                at = self.spans.tokens
+                attended[at] = self.ops.paged_attention(self.ops.pick(q, at), kv, spans, cache.group, shape)
+        return attended
 
     def attend_cross(
         self, layer: int, shape: AttentionShape, q: torch.Tensor, tokens: Wanted = EVERY_TOKEN

@@ -95,12 +95,13 @@ class PlainMLP(nn.Module):
     """down(act(up(x)))"""
 
     def __init__(
-        self, build: BuildContext, hidden: int, intermediate: int, activation: str, *, bias: bool = True
+        self, build: BuildContext, hidden: int, intermediate: int, activation: str, *, bias: bool = True, out: int = 0
     ) -> None:
+        """out: entries of what comes out; 0 = as many as go in"""
         super().__init__()
         inner, every = (intermediate, inner_part(intermediate, build.ranks)), (hidden, range(hidden))
         self.up = Linear.shared(build, Held({"": inner}, every), bias=bias)
-        self.down = Linear.shared(build, Held({"": every}, inner), bias=bias)
+        self.down = Linear.shared(build, Held({"": (out or hidden, range(out or hidden))}, inner), bias=bias)
         self._act = _known(_PLAIN, activation)
 
     def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:

@@ -9,7 +9,8 @@ from cadence.core.errors import ConfigError
 from cadence.models.interface.build import ConfigView
 
 _NEEDS_ORIGINAL = ("llama3", "yarn", "longrope")  # types defined against the length of pretraining
-_OTHER_NAMES = {"su": "longrope"}
+_OTHER_NAMES = {"su": "longrope", "mrope": "default"}
+_AXES = 3  # of a position, where it has more than one
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class RopeConfig:
     max_positions: int  # max_position_embeddings: the length the model is declared for
     original_positions: int  # the length it was pretrained for
     scaling: dict[str, Any] = field(default_factory=dict)  # the remaining settings of the kind
+    axis_of: tuple[int, ...] = ()  # [rotary_dim / 2]: by which axis of a position each pair turns; (): there is one
 
     def number(self, key: str) -> float:
         """A setting the kind cannot do without."""
@@ -42,14 +44,29 @@ def read_rope(hf: ConfigView, head_dim: int, layer_type: str = "", theta: float 
     original = settings.get("original_max_position_embeddings") or max_positions
     if kind in _NEEDS_ORIGINAL:  # a value beside the settings wins over one among them
         original = hf.get("original_max_position_embeddings") or original
+    rotary_dim = int(head_dim * partial)
     return RopeConfig(
         kind=kind,
         theta=float(settings.get("rope_theta") or hf.get("rope_theta") or theta),
-        rotary_dim=int(head_dim * partial),
+        rotary_dim=rotary_dim,
         max_positions=max_positions,
         original_positions=original,
         scaling=settings,
+        axis_of=_axes(settings, rotary_dim // 2),
     )
+
+
+def _axes(settings: dict[str, Any], half: int) -> tuple[int, ...]:
+    """Pairs of each axis are side by side, or, interleaved, take turns until those of an axis are used up."""
+    sections = settings.get("mrope_section")
+    if not sections:
+        return ()
+    if len(sections) != _AXES or sum(sections) != half:
+        message = f"mrope_section must be {_AXES} numbers whose sum is {half}, found {sections}"
+        raise ConfigError(message, field="rope_scaling")
+    if not settings.get("mrope_interleaved"):
+        return tuple(axis for axis, count in enumerate(sections) for _ in range(count))
+    return tuple(pair % _AXES if pair // _AXES < sections[pair % _AXES] else 0 for pair in range(half))
 
 
 def _settings(hf: ConfigView, layer_type: str) -> dict[str, Any]:

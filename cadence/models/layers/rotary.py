@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from cadence.kernels.interface.ops import Rotation
+from cadence.kernels.interface.rope_ops import NO_AXES, AxesTable
 from cadence.models.interface.build import BuildContext
 from cadence.models.layers.rope_config import RopeConfig
 from cadence.models.layers.rope_frequencies import frequencies
@@ -15,6 +16,7 @@ class Rotary(nn.Module):
     """Rotates q [T, Hq, D] and k [T, Hk, D] by positions [T], after the norm of each head where a layer has one."""
 
     cos_sin: torch.Tensor  # [max_model_len, rotary_dim] float32: cosines, then sines
+    axis_of: torch.Tensor  # as `AxesTable` has it
 
     def __init__(self, build: BuildContext, rope: RopeConfig) -> None:
         super().__init__()
@@ -22,6 +24,12 @@ class Rotary(nn.Module):
         angles = torch.arange(build.max_model_len).float()[:, None] * inv_freq
         table = torch.cat((angles.cos() * magnitude, angles.sin() * magnitude), dim=1)
         self.register_buffer("cos_sin", table.to(build.device), persistent=False)
+        axis_of = torch.tensor(rope.axis_of, dtype=torch.int32, device=build.device)
+        self.register_buffer("axis_of", axis_of, persistent=False)
+
+    @property
+    def axes(self) -> AxesTable:
+        return AxesTable(self.cos_sin, self.axis_of)
 
     def rotation(self, norms: tuple[torch.Tensor, ...], eps: float) -> Rotation:
         """What a layer with these weights of head norms does."""
@@ -30,6 +38,8 @@ class Rotary(nn.Module):
 
 class NoRotary(nn.Module):
     """For families whose positions are learned vectors."""
+
+    axes = NO_AXES
 
     def rotation(self, norms: tuple[torch.Tensor, ...], eps: float) -> Rotation:
         return Rotation(torch.empty((0, 0)), norms, eps)

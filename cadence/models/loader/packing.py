@@ -76,7 +76,7 @@ class MatrixPacking:
             self._packer.keeps_blocks
             and not rule.add
             and rule.times == 1.0
-            and rule.taps == 1
+            and not rule.kernel
             and rule.columns == (0, 1)
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from cadence.models.weight_map import Rule
@@ -9,7 +11,7 @@ from cadence.models.weight_map import Rule
 
 def as_ours(stored: torch.Tensor, rule: Rule) -> torch.Tensor:
     """A tensor of the checkpoint -> what the rule's target holds, maybe a view."""
-    values = stored.T if rule.transpose and stored.dim() == 2 else stored.flatten(1) if rule.taps > 1 else stored
+    values = stored.T if rule.transpose and stored.dim() == 2 else stored.flatten(1) if rule.kernel else stored
     index, count = rule.columns
     if count > 1 and values.dim() == 2:
         values = values.chunk(count, dim=1)[index]
@@ -21,6 +23,6 @@ def stored_shape(ours: tuple[int, ...], rule: Rule) -> tuple[int, ...]:
     if len(ours) != 2:
         return ours
     rows, cols = ours[0], ours[1] * rule.columns[1]
-    if rule.taps > 1:
-        return rows, cols // rule.taps, rule.taps
+    if rule.kernel:
+        return rows, cols // math.prod(rule.kernel), *rule.kernel
     return (cols, rows) if rule.transpose else (rows, cols)

@@ -32,9 +32,9 @@ _KEY = "k_proj.weight"  # all that there is of the map that makes keys
 
 WHISPER_WEIGHTS = WeightMap(
     (
-        Rule("model.encoder.conv1.weight", "encoder.front.first.weight", taps=_TAPS),
+        Rule("model.encoder.conv1.weight", "encoder.front.first.weight", kernel=(_TAPS,)),
         Rule("model.encoder.conv1.bias", "encoder.front.first.bias"),
-        Rule("model.encoder.conv2.weight", "encoder.front.second.weight", taps=_TAPS),
+        Rule("model.encoder.conv2.weight", "encoder.front.second.weight", kernel=(_TAPS,)),
         Rule("model.encoder.conv2.bias", "encoder.front.second.bias"),
         Rule("model.encoder.embed_positions.*", "encoder.front.places.*"),
         *side_rules("encoder", "encoder.", _KEY),

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
+
+import torch
 
 from cadence.config.speculative import NO_SPECULATION
 from cadence.core.adapter import ADAPTERS
 from cadence.core.alignment import ALIGNMENT
+from cadence.core.contract.media_work import PAGE
 from cadence.core.encoder_input import ENCODER
 from cadence.core.kv_spec import KVLayout, LayerKV
+from cadence.core.media import MEDIA
 from cadence.device.base import Device
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import ONE_STAGE, StageLinks
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import DraftState, KeptStates, RowState
 from cadence.lora.store import AdapterStore
+from cadence.models.decoder import DecoderLM
 from cadence.models.encoder_decoder import EncoderDecoderLM
 from cadence.models.interface.model import CausalLM
 from cadence.runner.after_sample import AfterSample, NothingAfter
@@ -30,6 +36,8 @@ from cadence.runner.features.drafts.waiting_positions import ROOM, KeptStateRows
 from cadence.runner.features.encoder.encode import DeviceEncoder
 from cadence.runner.features.encoder.rows import EncoderRows
 from cadence.runner.features.grammar.rows import DeviceGrammar
+from cadence.runner.features.media.encode import DeviceMedia
+from cadence.runner.features.media.rope import ROPE, DeviceRope, RopeTable
 from cadence.runner.features.pooling.pairs import PairRows
 from cadence.runner.features.pooling.rows import DevicePooling, PooledRows
 from cadence.runner.forward_pass import ForwardParts, ForwardPass
@@ -48,6 +56,8 @@ from cadence.sample.prompt_logprobs import PromptLogprobsTable
 from cadence.sample.shared_draws import sharing
 from cadence.speculate.choose import ProposerFactory, distributions_of, proposer_of, sampler_of
 from cadence.speculate.draft_model import NO_DRAFT_MODEL, AnyDraftModel, DraftModel
+
+_NEVER_RECORDED = (ALIGNMENT, MEDIA)  # input hooks that leave more behind, or take more, than a recording does
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +210,8 @@ def _of_every_model(base: _Base, model: CausalLM, limits: RunnerLimits) -> list[
 def _of_models(base: _Base, models: LoadedModels, limits: RunnerLimits, layout: KVLayout) -> list[DeviceFeature]:
     """What some models have and others do not."""
     encoder = _encoder(base, models, limits, layout)
-    return [*_adapters(base, models, limits.num_rows), *encoder]
+    media = [*_media(base, models, limits), *_rope(base, models.target, limits)]
+    return [*_adapters(base, models, limits.num_rows), *encoder, *media]
 
 
 def _adapters(base: _Base, models: LoadedModels, num_rows: int) -> list[DeviceFeature]:
@@ -219,6 +230,23 @@ def _encoder(base: _Base, models: LoadedModels, limits: RunnerLimits, layout: KV
     if models.links.count > 1:  # each stage has the queries of its own layers
         return [encoder]
     return [encoder, DeviceAlignment(AlignedRows(limits.num_rows, model.cross_heads(), models.ranks))]
+
+
+def _media(base: _Base, models: LoadedModels, limits: RunnerLimits) -> list[DeviceFeature]:
+    if not limits.encoder_cache:
+        return []
+    model, pages = models.target, -(-limits.encoder_cache // PAGE)
+    cache = torch.zeros((0, 0))  # of a stage that begins with what another hands on
+    if models.links.stage == 0:
+        size = (pages * PAGE, model.embed.tokens.weight.cols)
+        cache = base.device.zeros(size, getattr(torch, limits.dtype))
+    return [DeviceMedia(base.device, base.ops, model.tower, cache, PAGE, limits.longest_media)]
+
+
+def _rope(base: _Base, model: CausalLM, limits: RunnerLimits) -> list[DeviceFeature]:
+    if not _has_axes(model):
+        return []
+    return [DeviceRope(RopeTable(base.device, limits.num_rows, base.ops, base.shapes, model.axes()))]
 
 
 def _drafts(
@@ -281,8 +309,20 @@ def _shapes(known: Container[StepShape], limits: RunnerLimits, models: LoadedMod
             by_model=limits.speculative.by_model,
             inputs=HookedInputs(
                 some=(ADAPTERS,) if models.adapters is not None else (),
-                always=(ENCODER,) if isinstance(models.target, EncoderDecoderLM) else (),
-                never=(ALIGNMENT,),
+                always=_in_every_forward(models.target),
+                never=_NEVER_RECORDED,
             ),
         )
-    return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, limits.graphs == "exact", limits.width)
+    recorded = limits.graphs == "exact"
+    return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, recorded, limits.width, _NEVER_RECORDED)
+
+
+def _in_every_forward(model: CausalLM) -> tuple[str, ...]:
+    """Input hooks."""
+    if isinstance(model, EncoderDecoderLM):
+        return (ENCODER,)
+    return (ROPE,) if _has_axes(model) else ()
+
+
+def _has_axes(model: CausalLM) -> TypeGuard[DecoderLM]:
+    return isinstance(model, DecoderLM) and model.axes().has_axes

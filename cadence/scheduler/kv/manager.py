@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cadence.core.attachments import KeysSpan
 from cadence.core.kv_spec import KVLayout
 from cadence.scheduler.kv.coordinator import KVCoordinator
 from cadence.scheduler.kv.hashing import extend_hashes, root_digest, source_digests
@@ -57,10 +59,12 @@ class KVManager:
         """Share of the pool that requests hold, 0 to 1."""
         return 1.0 - self._pool.num_free / self._pool.num_usable
 
-    def new_tables(self, salt: str, keys: str = "", source_len: int = 0) -> RequestBlocks:
+    def new_tables(
+        self, salt: str, keys: str = "", source_len: int = 0, spans: Sequence[KeysSpan] = ()
+    ) -> RequestBlocks:
         """keys: digest of what changes the keys of its tokens. source_len: positions of what it brings for cross
-        attention, whose content is part of that digest."""
-        blocks = RequestBlocks(self.num_groups, root_digest(salt, keys), source_len)
+        attention, whose content is part of that digest. spans: tokens that stand for something else"""
+        blocks = RequestBlocks(self.num_groups, root_digest(salt, keys), source_len, spans)
         if source_len:
             blocks.source_hashes = source_digests(blocks.root, -(-source_len // self.block_size))
         return blocks
@@ -76,6 +80,9 @@ class KVManager:
         extend_hashes(blocks, tokens, self.block_size, limit)
         index = self._pool.index
         hit = self._groups.longest_hit(index, blocks.hashes, limit)
+        for span in reversed(blocks.spans):
+            if span.whole and span.start < hit * self.block_size < span.end:
+                hit = self._groups.longest_hit(index, blocks.hashes, span.start // self.block_size)
         tables = self._groups.hit_tables(index, blocks, hit, self._pool.null)
         lacks = source_len > 0 and not all(tables[group] for group in self._groups.source_groups)
         return PrefixHit(num_blocks=hit, tables=tables, source_len=source_len, lacks_source=lacks)

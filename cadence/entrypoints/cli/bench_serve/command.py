@@ -28,7 +28,7 @@ from cadence.entrypoints.cli.bench_serve.numbers import (
     series,
     tokens_by_second,
 )
-from cadence.entrypoints.cli.bench_serve.plot import Picture, check_plotting, save_latency_plot
+from cadence.entrypoints.cli.bench_serve.plot import LatencyPlot, check_plotting, save_latency_plot
 from cadence.entrypoints.cli.remote.client import Remote, RemoteError
 from cadence.entrypoints.cli.shared.draft_counts import DraftCounts
 
@@ -239,14 +239,14 @@ def publish(
         save_latency_plot(_picture(result, samples), flags.plot)
 
 
-def _picture(result: dict[str, Any], samples: Sequence[Sample]) -> Picture:
+def _picture(result: dict[str, Any], samples: Sequence[Sample]) -> LatencyPlot:
     done = [sample for sample in samples if not sample.error]
     title = (
         f"{result['model_id']}: {result['completed']} requests, rate {result['request_rate']}/s, "
         f"{result['output_throughput']:.0f} output tokens/s"
     )
     rates = tokens_by_second(done, result["duration"])
-    return Picture(title, series(samples), [sample.start for sample in done], rates)
+    return LatencyPlot(title, series(samples), [sample.start for sample in done], rates)
 
 
 def _file_name(result: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from cadence.entrypoints.cli.shared.report import percentile
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class LatencyPlot:
     title: str
     latencies: Mapping[str, Sequence[float]]  # ms of ttft, tpot, itl, e2el
     starts: Sequence[float]  # seconds at which the requests of ttft were sent
@@ -33,7 +33,7 @@ def check_plotting(path: str) -> None:
         raise ConfigError("--plot needs the package matplotlib (pip install matplotlib)", "plot") from None
 
 
-def save_latency_plot(picture: Picture, path: str) -> None:
+def save_latency_plot(picture: LatencyPlot, path: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -66,7 +66,7 @@ def _distribution(axis: Any, name: str, values: Sequence[float]) -> None:
     axis.legend(fontsize=8, loc="lower right")
 
 
-def _timeline(axis: Any, picture: Picture) -> None:
+def _timeline(axis: Any, picture: LatencyPlot) -> None:
     axis.set_title("the course of the load", fontsize=10)
     axis.set_xlabel("s since the first request")
     axis.set_ylabel("time to first token, ms", color="#2a6f97")

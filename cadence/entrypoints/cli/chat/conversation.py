@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cadence.core.errors import CadenceError
+from cadence.entrypoints.cli.chat.attached import Content, question
 from cadence.entrypoints.cli.chat.settings import ChatSettings
 
 if TYPE_CHECKING:
@@ -35,12 +36,18 @@ class History(ABC):
 
     def reset(self) -> None:
         self.messages: list[dict[str, Any]] = [{"role": "system", "content": self.system}] if self.system else []
-        self._failed = ""  # the last question, if it brought no answer
+        self._failed: Content = ""  # the last question, if it brought no answer
+        self._attached: list[dict[str, Any]] = []  # parts of the next question
+
+    def attach(self, part: dict[str, Any]) -> int:
+        """A picture for the next question; gives how many this has."""
+        self._attached.append(part)
+        return len(self._attached)
 
     def ask(self, text: str, write: Write) -> Answer:
         """Raises InvalidRequestError or TurnError, with the conversation unchanged."""
-        self._failed = text
-        return self._ask(self.messages, text, write)
+        self._failed, self._attached = question(self._attached, text), []
+        return self._ask(self.messages, self._failed, write)
 
     def retry(self, write: Write) -> Answer:
         """The last question again: the one that failed, or the one before the last answer, which is replaced."""
@@ -50,8 +57,8 @@ class History(ABC):
             raise TurnError("nothing was asked yet")
         return self._ask(self.messages[:-2], self.messages[-2]["content"], write)
 
-    def _ask(self, earlier: list[dict[str, Any]], text: str, write: Write) -> Answer:
-        messages = [*earlier, {"role": "user", "content": text}]
+    def _ask(self, earlier: list[dict[str, Any]], content: Content, write: Write) -> Answer:
+        messages = [*earlier, {"role": "user", "content": content}]
         answer = self.answer(messages, write)
         self.messages = [*messages, {"role": "assistant", "content": answer.text}]
         self._failed = ""

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from cadence.config.args import nearest
 from cadence.core.errors import CadenceError, InvalidRequestError
+from cadence.core.shown import counted
 from cadence.entrypoints.cli.chat import transcript
+from cadence.entrypoints.cli.chat.attached import image_part
 from cadence.entrypoints.cli.chat.screen import Screen
 from cadence.entrypoints.cli.shared.streaming import Answer
 
@@ -78,6 +80,13 @@ def save(loop: CommandTarget, argument: str) -> None:
     loop.screen.note(f"saved to {path}")
 
 
+def image(loop: CommandTarget, argument: str) -> None:
+    if not argument:
+        raise InvalidRequestError("name a file: /image picture.png", "path")
+    count = loop.chat.attach(image_part(Path(argument).expanduser()))
+    loop.screen.note(f"goes with your next message: {counted(count, 'picture')}")
+
+
 def leave(loop: CommandTarget, argument: str) -> None:
     loop.running = False
 
@@ -92,6 +101,7 @@ COMMANDS: dict[str, tuple[str, str, Command]] = {
     ),
     "/system": ("/system TEXT", "set the system prompt and start a new conversation; without TEXT: show it", system),
     "/save": ("/save FILE", "write the conversation as Markdown (.md) or JSON (.json)", save),
+    "/image": ("/image FILE", "show the model a picture with the next message; several may go with one", image),
     "/reset": ("/reset", "forget the conversation (also /clear)", reset),
     "/help": ("/help", "this list", show_help),
     "/exit": ("/exit", "leave (also /quit and Ctrl-D)", leave),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.cli.chat.attached import text_of
 
 MARKDOWN = (".md", ".markdown", ".txt")
 
@@ -32,5 +33,5 @@ def to_json(messages: Sequence[Mapping[str, Any]], model: str) -> str:
 def to_markdown(messages: Sequence[Mapping[str, Any]], model: str) -> str:
     names = {"system": "System", "user": "You", "assistant": model}
     parts = [f"# A conversation with {model}"]
-    parts += [f"## {names[message['role']]}\n\n{message['content'].strip()}" for message in messages]
+    parts += [f"## {names[message['role']]}\n\n{text_of(message['content']).strip()}" for message in messages]
     return "\n\n".join(parts) + "\n"

@@ -15,6 +15,9 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.core.structured_outputs import StructuredOutputsParams
 from cadence.engine.text.prompts import TokensPrompt, resumed
 from cadence.entrypoints.conversation import read_template
+from cadence.entrypoints.media.offline import with_media
+from cadence.entrypoints.media.pending import PendingMedia
+from cadence.entrypoints.media.service import MediaService
 from cadence.entrypoints.server.chat.choice import Choice, ParsedChoice, PlainChoice
 from cadence.entrypoints.server.chat.constraint import constraint_of
 from cadence.entrypoints.server.chat.events import (
@@ -36,6 +39,9 @@ from cadence.entrypoints.server.chat.formats import NO_CALLS, CallReading, choos
 from cadence.entrypoints.server.chat.request_errors import as_sent, check_room
 from cadence.entrypoints.server.chat.thinking_budget import budget_before_calls, thinking_ids
 from cadence.entrypoints.server.http.stream import StartedStream, started_stream
+from cadence.media.chat_parts import split_media
+from cadence.media.io_options import sampling_of
+from cadence.media.reader import open_reader
 from cadence.text.chat_template import ChatRequest
 from cadence.text.service.text_jobs import Kept
 from cadence.text.service.text_service import Encoding, TextTokens
@@ -71,11 +77,20 @@ class ChatEngine:
     def __init__(self, llm: AsyncLLM, options: ServeOptions, tables: FormatTables) -> None:
         self._llm = llm
         self._options = options
+        self._media = MediaService(open_reader(llm.config.intake))
+        self._placeholders = dict(llm.inputs.placeholders)  # by the kinds of media that the model sees
         self._template = read_template(options.chat_template or llm.config.tokenizer.chat_template)
         if llm.config.tokenizer.escape_control_tokens:
             llm.texts.check_template(self._template)
         templates, special = _templates_and_special(llm, self._template)
         self._formats = choose_formats(options, tables, llm.config.model.files.name, templates, special)
+
+    def split_media(
+        self, messages: Sequence[Mapping[str, Any]], io_kwargs: Mapping[str, Any] | None = None
+    ) -> tuple[list[dict[str, Any]], PendingMedia]:
+        """The messages without what their parts show, and that; what this model cannot see is refused."""
+        cleaned, parts = split_media(messages, self._placeholders)
+        return cleaned, PendingMedia(parts, sampling_of(io_kwargs, self._media.sampling))
 
     @property
     def separates_reasoning(self) -> bool:
@@ -94,18 +109,19 @@ class ChatEngine:
         prompt, params = await self.prepare(job)
         reading = await self._reading(job)
         run.choices = [self._choice(index, job, prompt["prompt"], reading) for index in range(params.n)]
-        last = None
+        last, token_ids = None, prompt["prompt_token_ids"]
         async with aclosing(await self._outputs(prompt, params, job)) as outputs:
             async for output in outputs:
                 if last is None:
                     _check_first(output)
-                    yield PromptRead(prompt["prompt_token_ids"], output.prompt_logprobs, prompt["prompt"])
+                    token_ids = _prompt_ids(output, prompt, job)
+                    yield PromptRead(token_ids, output.prompt_logprobs, prompt["prompt"])
                 last = output
                 for event in run.read(output):
                     yield event
         cached = last.num_cached_tokens or 0 if last is not None else 0
         reasoning = await self._count_reasoning(run.choices)
-        yield Usage(len(prompt["prompt_token_ids"]), run.completion_tokens, cached, reasoning)
+        yield Usage(len(token_ids), run.completion_tokens, cached, reasoning)
 
     async def prepare(self, job: ChatJob) -> tuple[TokensPrompt, SamplingParams]:
         """The prompt and how the model goes on from it."""
@@ -133,8 +149,20 @@ class ChatEngine:
         }
 
     async def count(self, job: ChatJob) -> int:
-        """Tokens of the prompt, however long it is."""
+        """Tokens of the prompt, however long it is; of each medium no more than its placeholder."""
         return (await self._tokens(job, (0, 0))).total
+
+    async def count_all(self, job: ChatJob) -> int:
+        """Tokens of a prompt that the engine takes, with those that stand for its media."""
+        prompt = await self.prompt(job)
+        if job.media.is_empty:
+            return len(prompt["prompt_token_ids"])
+        async with self._media.opened(job.media) as data:
+            try:
+                prepared = await self._llm.inputs.prepared(with_media(prompt, data))
+            except InvalidRequestError as error:
+                raise as_sent(error, {**job.sent_names, **job.media.names()}) from None
+        return len(prepared.token_ids or ())
 
     async def _tokens(self, job: ChatJob, kept: Kept) -> TextTokens:
         hidden = job.tool_choice == "none" and self._options.exclude_tools_when_tool_choice_none
@@ -145,6 +173,7 @@ class ChatEngine:
             continue_final_message=job.continue_final_message,
             content_format=self._options.chat_template_content_format,
             kwargs={**self._options.default_chat_template_kwargs, **job.template_kwargs},
+            placeholders=self._placeholders if job.media.places else {},
         )
         template, trusted = (job.chat_template, False) if job.chat_template else (self._template, True)
         how = Encoding(job.add_special_tokens, kept, job.messages_field)
@@ -230,17 +259,22 @@ class ChatEngine:
     async def _outputs(
         self, prompt: TokensPrompt, params: SamplingParams, job: ChatJob
     ) -> StartedStream[RequestOutput]:
-        """The engine knows of no messages: what is wrong with the prompt is wrong with them, and shows at once."""
+        """The engine knows of no messages: what is wrong with the prompt is wrong with them, and shows at once. Media
+        are here until the first output has come."""
+        async with self._media.opened(job.media) as data:
+            try:
+                return await self._begun(with_media(prompt, data), params, job)
+            except InvalidRequestError as error:
+                raise as_sent(error, {**job.sent_names, **job.media.names()}) from None
+
+    async def _begun(self, prompt: TokensPrompt, params: SamplingParams, job: ChatJob) -> StartedStream[RequestOutput]:
         if job.beam is not None:
             given = {"skip_special_tokens": params.skip_special_tokens, **job.of_adapter}
             outputs = self._llm.beam_search(prompt, job.beam, job.request_id, priority=job.priority, **given)
         else:
             whole = resumed(prompt, job.told_tokens) if job.told_tokens else prompt
             outputs = self._llm.generate(whole, params, job.request_id, priority=job.priority, **job.of_adapter)
-        try:
-            return await started_stream(cast(AsyncGenerator[RequestOutput, None], outputs))
-        except InvalidRequestError as error:
-            raise as_sent(error, job.sent_names) from None
+        return await started_stream(cast(AsyncGenerator[RequestOutput, None], outputs))
 
     def _choice(self, index: int, job: ChatJob, prompt: str, reading: CallReading) -> Choice:
         formats = self._formats
@@ -257,6 +291,11 @@ class ChatEngine:
         texts = [choice.reasoning for choice in choices if choice.reasoning]
         how = Encoding(add_special_tokens=False, kept=(0, 0))  # only their number counts
         return sum([(await self._llm.texts.encode(text, how)).total for text in texts])
+
+
+def _prompt_ids(output: RequestOutput, prompt: TokensPrompt, job: ChatJob) -> Sequence[int]:
+    """With those that stand for its media, which the engine puts in."""
+    return (job.media.places and output.prompt_token_ids) or prompt["prompt_token_ids"]
 
 
 def _check_first(output: RequestOutput) -> None:

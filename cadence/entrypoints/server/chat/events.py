@@ -11,6 +11,7 @@ from cadence.core.failure import FailureCode
 from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import PositionLogprobs
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
+from cadence.entrypoints.media.pending import NO_PENDING, PendingMedia
 from cadence.entrypoints.server.chat.truncation import NO_TRUNCATION, Truncation
 from cadence.entrypoints.server.http.admission import estimate_tokens
 
@@ -27,6 +28,7 @@ class ChatJob:
     messages: Sequence[Mapping[str, Any]]
     params: SamplingParams  # output_kind DELTA when `stream`, else FINAL_ONLY
     stream: bool
+    media: PendingMedia = NO_PENDING  # what parts of messages show, in order
     tools: Sequence[Mapping[str, Any]] = ()  # OpenAI's shape: {"type": "function", "function": {...}}
     tool_choice: str = "none"  # "none", "auto", "required", or the name of a function
     parallel_calls: bool = True  # more than one call at once

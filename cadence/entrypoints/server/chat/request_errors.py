@@ -19,5 +19,5 @@ def as_sent(error: InvalidRequestError, sent_names: Mapping[str, str]) -> Invali
     message = str(error)
     for name, sent in sent_names.items():
         if name != "prompt":  # also a word
-            message = re.sub(rf"\b{name}\b", sent, message)
+            message = re.sub(rf"\b{re.escape(name)}(?!\w)", lambda _, sent=sent: sent, message)  # type: ignore[misc]
     return InvalidRequestError(message, sent_names.get(error.field, error.field), error.reason)

@@ -15,6 +15,7 @@ from typing import TypeVar
 from starlette.requests import HTTPConnection
 
 from cadence.core.memory import give_back_memory
+from cadence.entrypoints.media.pending import PendingMedia
 from cadence.entrypoints.server.http.body_budget import BodyShare
 from cadence.entrypoints.server.http.errors import unavailable
 from cadence.entrypoints.server.http.json_limits import JsonLimits, check_json
@@ -44,6 +45,15 @@ class Body:
         """Once; there is nothing left then."""
         content, self._content = self._content, b""
         return content
+
+
+def free_when_read(request: HTTPConnection, media: PendingMedia) -> None:
+    """The share of a body that was read with `held` is free once its media are read; at once where it has none."""
+    share = request.scope[BODY].share
+    if media.is_empty:
+        share.free()
+    else:
+        media.when_read(share.free)
 
 
 class BodyReader:

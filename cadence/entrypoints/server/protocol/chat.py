@@ -59,6 +59,7 @@ class ChatCompletionBody(GenerationBody):
     chat_template: str | None = Field(default=None, max_length=262_144)
     chat_template_kwargs: Variables | None = None
     documents: Documents | None = None
+    media_io_kwargs: Variables | None = None
 
     def check(self) -> None:
         """What types alone do not say."""

@@ -34,6 +34,9 @@ class CompletionBody(GenerationBody):
             raise InvalidRequestError("echo cannot stand beside suffix: the prompt is not what comes before", "echo")
         if self.suffix and not all(isinstance(prompt, str) for prompt in self.prompts()):
             raise InvalidRequestError("suffix needs prompts that are texts, not token ids", "suffix")
+        if self.suffix and self.truncate_prompt_tokens is not None:
+            message = "truncate_prompt_tokens cannot stand beside suffix: it would cut off what tells the two apart"
+            raise InvalidRequestError(message, "truncate_prompt_tokens")
         if self.logprob_token_ids and self.num_logprobs() is None:
             raise InvalidRequestError("logprob_token_ids needs logprobs to be set", "logprob_token_ids")
         if self.logprob_token_ids and self.max_tokens == 0:

@@ -7,11 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from cadence.core.errors import InvalidRequestError
+from cadence.core.media import IMAGE
 from cadence.entrypoints.server.http.ignored import Ignored
 from cadence.entrypoints.server.protocol.chat import check_name
 from cadence.entrypoints.server.protocol.common import MAX_PARTS, check_count, string_of
+from cadence.media.chat_parts import medium_part
+from cadence.media.parts import MediaPart
 
 Block = Mapping[str, Any]
+Shown = list[str | dict[str, Any]]  # what a user or a tool shows: texts, and parts of messages that are pictures
 
 _ENCRYPTED = "only the one who wrote these thoughts can read them"
 _SERVER_TOOLS = "it is of tools that ran elsewhere"
@@ -74,28 +78,71 @@ def has_calls(message: Mapping[str, Any]) -> bool:
 def _user(blocks: list[Any], where: str, ignored: Ignored) -> list[dict[str, Any]]:
     """Results of tools are messages of their own."""
     messages: list[dict[str, Any]] = []
-    texts: list[str] = []  # of the blocks since the last result
+    shown: Shown = []  # of the blocks since the last result
     for number, block in enumerate(blocks):
         place = f"{where}[{number}]"
         if _kind(block, place) == "tool_result":
-            messages += _user_message(texts)
+            messages += _user_message(shown)
             messages.append(_tool_result(block, place, ignored))
-            texts = []
-        elif (text := _text(block, place, ignored)) is not None:
-            texts.append(text)
-    return messages + _user_message(texts) or [{"role": "user", "content": ""}]
+            shown = []
+        else:
+            shown += _shown(block, place, ignored)
+    return messages + _user_message(shown) or [{"role": "user", "content": ""}]
 
 
-def _user_message(texts: list[str]) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": "\n".join(texts)}] if texts else []
+def _user_message(shown: Shown) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": _content(shown)}] if shown else []
+
+
+def _content(shown: Shown) -> str | list[dict[str, Any]]:
+    """Texts alone are one, each a line of it."""
+    texts = [one for one in shown if isinstance(one, str)]
+    if len(texts) == len(shown):
+        return "\n".join(texts)
+    return [{"type": "text", "text": one} if isinstance(one, str) else one for one in shown]
+
+
+def _shown(block: Any, where: str, ignored: Ignored) -> Shown:
+    if _kind(block, where) == "image":
+        return [_image(block, where)]
+    text = _text(block, where, ignored)
+    return [] if text is None else [text]
+
+
+def _image(block: Block, where: str) -> dict[str, Any]:
+    place, source, where = where, block.get("source"), f"{where}.source"
+    kind = source.get("type") if isinstance(source, dict) else None
+    if isinstance(source, dict) and kind == "url":
+        medium = MediaPart(IMAGE, f"{where}.url", string_of(source.get("url"), f"{where}.url"))
+        return medium_part(medium, place, IMAGE)
+    if not isinstance(source, dict) or kind != "base64":
+        raise InvalidRequestError(f"{where}.type must be base64 or url: this server keeps no files", f"{where}.type")
+    media_type = string_of(source.get("media_type"), f"{where}.media_type")
+    data = string_of(source.get("data"), f"{where}.data")
+    if not media_type.startswith("image/") or "," in media_type or ";" in media_type:
+        message = f"{where}.media_type must be that of a picture, such as image/png"
+        raise InvalidRequestError(message, f"{where}.media_type")
+    return medium_part(MediaPart(IMAGE, f"{where}.data", f"data:{media_type};base64,{data}"), place, IMAGE)
 
 
 def _tool_result(block: Block, where: str, ignored: Ignored) -> dict[str, Any]:
     call_id = string_of(block.get("tool_use_id"), f"{where}.tool_use_id")
-    text = text_of(block.get("content") or "", f"{where}.content", ignored)
+    content, where = block.get("content") or "", f"{where}.content"
+    shown: Shown
+    if isinstance(content, list):
+        check_count(content, MAX_PARTS, where)
+        shown = [one for n, part in enumerate(content) for one in _shown(part, f"{where}[{n}]", ignored)]
+    else:
+        shown = [text_of(content, where, ignored)]
     if block.get("is_error") is True:  # templates have no other way to say so
-        text = f"Error: {text}"
-    return {"role": "tool", "tool_call_id": call_id, "content": text}
+        shown = _as_error(shown)
+    return {"role": "tool", "tool_call_id": call_id, "content": _content(shown)}
+
+
+def _as_error(shown: Shown) -> Shown:
+    if shown and isinstance(shown[0], str):
+        return [f"Error: {shown[0]}", *shown[1:]]
+    return ["Error: ", *shown]
 
 
 def _assistant(blocks: list[Any], where: str, ignored: Ignored) -> dict[str, Any]:

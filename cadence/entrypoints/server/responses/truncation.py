@@ -27,13 +27,13 @@ async def truncate_to_fit(
     low, high = 0, len(starts) - 1  # the one that is looked for lies between them
     while low < high:
         middle = (low + high) // 2 if high < len(starts) - 1 or low else 0  # most conversations fit as they are
-        shorter = _from(job, items, starts[middle], instructions)
+        shorter = _from(job, items, starts[middle], instructions, chat)
         if await chat.count(shorter) <= room:
             high = middle
         else:
             low = middle + 1
     dropped = max(0, starts[low] - num_leading(items))
-    return (_from(job, items, starts[low], instructions), dropped) if dropped else (job, 0)
+    return (_from(job, items, starts[low], instructions, chat), dropped) if dropped else (job, 0)
 
 
 def num_leading(items: Sequence[Item]) -> int:
@@ -61,6 +61,7 @@ def starts_of(items: Sequence[Item]) -> list[int]:
     return [number for number in range(num_leading(items) + 1, len(items)) if not torn[number]]
 
 
-def _from(job: ChatJob, items: Sequence[Item], start: int, instructions: str | None) -> ChatJob:
+def _from(job: ChatJob, items: Sequence[Item], start: int, instructions: str | None, chat: ChatEngine) -> ChatJob:
     kept = [*items[: min(start, num_leading(items))], *items[start:]]
-    return dataclasses.replace(job, messages=to_messages(kept, len(kept), instructions, Ignored()))
+    messages, media = chat.split_media(to_messages(kept, len(kept), instructions, Ignored()))
+    return dataclasses.replace(job, messages=messages, media=media)

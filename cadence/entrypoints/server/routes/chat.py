@@ -15,6 +15,7 @@ from cadence.entrypoints.server.chat.engine import ChatRun
 from cadence.entrypoints.server.chat.events import ChatJob
 from cadence.entrypoints.server.chat.failures import check_event
 from cadence.entrypoints.server.chat.truncation import Truncation
+from cadence.entrypoints.server.http.bodies import free_when_read
 from cadence.entrypoints.server.http.direct import DirectStream
 from cadence.entrypoints.server.http.request_ids import created, request_id, token
 from cadence.entrypoints.server.http.stream import EventStream, admitted, json_response, started_stream
@@ -33,14 +34,16 @@ from cadence.entrypoints.server.protocol.sampling import (
     sampling_params,
 )
 from cadence.entrypoints.server.routes.state import ServerState, State
-from cadence.text.messages import check_messages
+from cadence.media.chat_parts import split_media
+from cadence.text.messages import MEDIA, check_messages
 
 router = APIRouter(tags=["chat"])
 
 
 @router.post("/v1/chat/completions", openapi_extra=body_schema(ChatCompletionBody))
 async def create_chat_completion(request: Request, state: State) -> Response:
-    job, view, size = await state.bodies.read(request, lambda raw: _prepare(raw, request, state))
+    job, view, size = await state.bodies.read(request, lambda raw: _prepare(raw, request, state), held=True)
+    free_when_read(request, job.media)
     entry = state.admission.enter(request, size, job.params.n)
     run = ChatRun(job)
     events = admitted(entry, state.chat.events(run), check_event)
@@ -77,13 +80,15 @@ def checked_job(body: ChatCompletionBody, request: Request, state: ServerState) 
 
 def make_job(body: ChatCompletionBody, state: ServerState, name: str, request: Request) -> ChatJob:
     chosen = _chosen(body, state)
+    messages, media = state.chat.split_media(body.messages, body.media_io_kwargs)
     own_limit = body.max_completion_tokens or body.max_tokens
     beam = beam_params(body, chosen, state.llm.config.model.max_model_len) if body.use_beam_search else None
     params = shape_of(beam, chosen) if beam else sampling_params(body, state.default_sampling, chosen)
     continues = bool(body.continue_final_message)
     return ChatJob(
         request_id=state.tenants.engine_id(request.scope, name),
-        messages=body.messages,
+        messages=messages,
+        media=media,
         params=params,
         stream=bool(body.stream),
         tools=body.tools or (),
@@ -149,11 +154,15 @@ def _shown_logprobs(body: ChatCompletionBody) -> int | None:
 
 def _echo(messages: list[dict[str, Any]], role: str) -> str:
     """The text of the last message, where it is the answer's own beginning."""
-    last: Mapping[str, Any] = check_messages(messages)[-1]
+    last: Mapping[str, Any] = check_messages(split_media(messages)[0], MEDIA)[-1]
     if last["role"] != role or last["content"] is None:
         return ""
     content = last["content"]
-    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+    return (
+        content
+        if isinstance(content, str)
+        else "\n".join(part["text"] for part in content if part["type"] not in MEDIA)
+    )
 
 
 def prepare_job(body: ChatCompletionBody, state: ServerState, name: str, request: Request) -> tuple[ChatJob, ChatView]:

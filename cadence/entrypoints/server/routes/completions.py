@@ -33,7 +33,7 @@ from cadence.entrypoints.server.protocol.completions import CompletionBody
 from cadence.entrypoints.server.protocol.logprobs import TokenNames
 from cadence.entrypoints.server.protocol.sampling import EndpointFields, check_weight, priority_of, sampling_params
 from cadence.entrypoints.server.routes.state import ServerState, State
-from cadence.text.fill_middle import fill_middle
+from cadence.text.fill_middle import fill_ends, fill_prompt
 from cadence.text.service.text_jobs import Kept
 from cadence.text.service.text_service import Encoding
 
@@ -124,7 +124,7 @@ def _outputs(
 async def prompt_of(given: str | list[int], body: CompletionBody, state: ServerState, salt: str) -> TokensPrompt:
     model = state.llm.config.model
     if body.suffix and isinstance(given, str):
-        given = fill_middle(given, body.suffix, state.llm.tokenizer.added_token_ids.values())
+        given = await fill_prompt(given, body.suffix, state.llm.texts, body.add_special_tokens is not False)
     if isinstance(given, list):
         ids = given[slice(*_kept(body, state))]
         _check_fits(len(ids), body.max_tokens, model)
@@ -169,6 +169,8 @@ def _chosen(body: CompletionBody) -> EndpointFields:
 
 def _params(body: CompletionBody, chosen: EndpointFields, state: ServerState) -> SamplingParams:
     params = sampling_params(body, state.default_sampling, chosen)
+    if body.suffix and not params.ignore_eos:
+        params.stop_token_ids = [*(params.stop_token_ids or ()), *fill_ends(state.llm.tokenizer)]
     logprobs = chosen.logprobs
     if body.echo and logprobs is not None and params.prompt_logprobs != -1:
         params.prompt_logprobs = -1 if logprobs == -1 else max(logprobs, params.prompt_logprobs or 0)

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.server.chat.events import ChatEvent, ChatJob
 from cadence.entrypoints.server.chat.failures import check_event
+from cadence.entrypoints.server.http.bodies import free_when_read
 from cadence.entrypoints.server.http.errors import reply_for
 from cadence.entrypoints.server.http.request_ids import token
 from cadence.entrypoints.server.http.stream import (
@@ -40,7 +41,8 @@ SENT_NAMES = {"stop": "stop_sequences", "prompt": "messages"}  # of what the eng
 
 @router.post(PATH, openapi_extra=body_schema(MessagesBody))
 async def create_message(request: Request, state: State) -> Response:
-    job, answer, size = await state.bodies.read(request, lambda raw: _prepare(raw, request, state))
+    job, answer, size = await state.bodies.read(request, lambda raw: _prepare(raw, request, state), held=True)
+    free_when_read(request, job.media)
     entry = state.admission.enter(request, size)
     events = admitted(entry, state.chat.run(job), check_event)
     if job.stream:
@@ -55,8 +57,7 @@ async def create_message(request: Request, state: State) -> Response:
 @router.post(f"{PATH}/count_tokens", openapi_extra=body_schema(CountTokensBody))
 async def count_tokens(request: Request, state: State) -> Response:
     job = await state.bodies.read(request, lambda raw: _prepare_count(raw, request, state), held=True)
-    prompt = await state.chat.prompt(job)
-    return json_response({"input_tokens": len(prompt["prompt_token_ids"])})
+    return json_response({"input_tokens": await state.chat.count_all(job)})
 
 
 def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob, MessageAnswer, int]:
@@ -69,7 +70,7 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
     fields = EndpointFields(body.max_tokens, None, SENT_NAMES, structured=body.structured())
     params = sampling_params(generation, state.default_sampling, fields)
     job = replace(
-        _job(body, state.tenants.engine_id(request.scope, message_id), params),
+        _job(body, state.tenants.engine_id(request.scope, message_id), params, state),
         cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),
         tenant=tenant_of(request.scope),
         data_parallel_rank=state.data_parallel_rank(request),
@@ -85,14 +86,16 @@ def _prepare_count(raw: bytes, request: Request, state: ServerState) -> ChatJob:
     body = parse_body(CountTokensBody, raw, state.ignored.of(request))
     body.check()
     state.check_model(body.model)
-    return _job(body, "", SamplingParams())
+    return _job(body, "", SamplingParams(), state)
 
 
-def _job(body: CountTokensBody, engine_id: str, params: SamplingParams) -> ChatJob:
+def _job(body: CountTokensBody, engine_id: str, params: SamplingParams, state: ServerState) -> ChatJob:
     continues = body.prefilled()
+    messages, media = state.chat.split_media(body.chat_messages())
     return ChatJob(
         request_id=engine_id,
-        messages=body.chat_messages(),
+        messages=messages,
+        media=media,
         params=params,
         stream=bool(getattr(body, "stream", False)),
         tools=body.chat_tools,

@@ -131,6 +131,7 @@ def _job(
     defaults = state.default_sampling
     limit = model_max_tokens(defaults) if body.max_output_tokens is None else body.max_output_tokens
     choice = tools.choose(body.tool_choice)
+    messages, media = state.chat.split_media(messages)
     params = sampling_params(
         body, defaults, EndpointFields(limit, body.num_logprobs(), SENT_NAMES, structured=body.structured())
     )
@@ -140,6 +141,7 @@ def _job(
     return ChatJob(
         request_id=engine_id,
         messages=messages,
+        media=media,
         params=params,
         stream=bool(body.stream),
         tools=tools.chat,

@@ -296,6 +296,15 @@ struct lora_token_slots {
     int64_t row_stride, num_rows, num_tokens;
 };
 
+/* Where tokens stand, by the segments [num_rows, most, 5] of their rows -> out [num_tokens, 2 * half] of cos_sin. */
+struct rope_turns {
+    float *out;
+    const float *cos_sin; /* [length, 2 * half] */
+    const int32_t *axis_of, *segments, *counts, *rows, *query_start;
+    const int64_t *positions;
+    int64_t segment_stride, count_stride, num_rows, num_tokens, length, half;
+};
+
 /* ---- rows from token to token ---- */
 
 /* Columns of counters share one stride. */

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import torch
 
 from cadence.core.adapter import ADAPTERS, NO_SLOT
@@ -19,6 +18,7 @@ from cadence.models.interface.model import ForwardContext
 from cadence.models.interface.wanted import LastTokens, Wanted
 from cadence.runner.feature import DeviceFeature
 from cadence.runner.graphs import StepGraphs
+from cadence.runner.layout import BatchLayout
 from cadence.runner.shapes import Shapes
 
 
@@ -52,8 +52,8 @@ class AdapterRows:
     def flush(self) -> None:
         self._scalars.flush()
 
-    def active(self, rows_np: np.ndarray) -> bool:
-        return bool((self._slots_np[rows_np] != NO_SLOT).any())
+    def joins(self, layout: BatchLayout) -> bool:
+        return bool((self._slots_np[layout.rows_np] != NO_SLOT).any())
 
     def extend(self, ctx: ForwardContext, batch: StepBatch) -> ForwardContext:
         return replace(ctx, lora=self._batch(batch, ctx.wanted))

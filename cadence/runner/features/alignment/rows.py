@@ -17,6 +17,7 @@ from cadence.models.interface.cross_queries import CrossHeads, KeptCrossQueries
 from cadence.models.interface.model import ForwardContext, LayerCache
 from cadence.runner.feature import DeviceFeature
 from cadence.runner.features.alignment.weights import AlignmentHeads, RowKeys
+from cadence.runner.layout import BatchLayout
 from cadence.sample.prompt_slice import PromptSlice
 
 Queries = dict[int, torch.Tensor]  # by layer of the KV cache [n, Hq, D]
@@ -84,6 +85,9 @@ class AlignedRows:
 
     def flush(self) -> None:
         """Everything lies on the host."""
+
+    def joins(self, layout: BatchLayout) -> bool:
+        return self.active(layout.rows_np)
 
     def active(self, rows_np: np.ndarray) -> bool:
         return bool(self._is_active_np[rows_np].any())

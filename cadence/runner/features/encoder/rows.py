@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import torch
 
 from cadence.core.contract.step import NewRow
@@ -16,6 +15,7 @@ from cadence.kernels.interface.row_ops import StepBatch
 from cadence.models.interface.encoder_lengths import EncoderLengths
 from cadence.models.interface.model import ForwardContext
 from cadence.models.interface.wanted import LastTokens, Wanted
+from cadence.runner.layout import BatchLayout
 from cadence.runner.shapes import Shapes
 
 _LEAST = 1  # of a row that has no content, the dummy among them: no attention is over nothing
@@ -50,7 +50,7 @@ class EncoderRows:
     def flush(self) -> None:
         self._scalars.flush()
 
-    def active(self, rows_np: np.ndarray) -> bool:
+    def joins(self, layout: BatchLayout) -> bool:
         return True
 
     def extend(self, ctx: ForwardContext, batch: StepBatch) -> ForwardContext:

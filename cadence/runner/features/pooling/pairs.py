@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import torch
 
 from cadence.core.contract.step import NewRow
@@ -14,6 +13,7 @@ from cadence.device.staged import RowScalars
 from cadence.kernels.interface.row_ops import StepBatch
 from cadence.models.interface.model import ForwardContext
 from cadence.models.interface.token_types import TwoTexts
+from cadence.runner.layout import BatchLayout
 
 _NEVER = 2**31 - 1  # a position that no token has
 
@@ -42,8 +42,8 @@ class PairRows:
     def flush(self) -> None:
         self._scalars.flush()
 
-    def active(self, rows_np: np.ndarray) -> bool:
-        return bool((self._second_from_np[rows_np] != _NEVER).any())
+    def joins(self, layout: BatchLayout) -> bool:
+        return bool((self._second_from_np[layout.rows_np] != _NEVER).any())
 
     def extend(self, ctx: ForwardContext, batch: StepBatch) -> ForwardContext:
         counts = batch.query_start.diff()

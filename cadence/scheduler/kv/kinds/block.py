@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from cadence.core.attachments import KeysSpan
+
 NULL_BLOCK_ID = 0  # stands in tables where nothing is kept; never allocated
 
 
@@ -29,10 +33,11 @@ class PoolBlocks(dict[int, Block]):
 class RequestBlocks:
     """The block tables of one request, and the hashes of its tokens and its source (which outlive a preemption)."""
 
-    __slots__ = ("firsts", "hashes", "lacks_source", "root", "source_hashes", "source_len", "tables")
+    __slots__ = ("firsts", "hashes", "lacks_source", "root", "source_hashes", "source_len", "spans", "tables")
 
-    def __init__(self, num_groups: int, root: bytes, source_len: int = 0) -> None:
+    def __init__(self, num_groups: int, root: bytes, source_len: int = 0, spans: Sequence[KeysSpan] = ()) -> None:
         self.root = root  # parent of the first hash
+        self.spans = spans  # of its prompt, whose keys are made of something else than tokens
         self.source_len = source_len  # positions of what it brings for cross attention
         self.source_hashes: list[bytes] = []  # of the blocks that hold these
         self.lacks_source = False  # when it began, no blocks held them: they are to be written by the first step

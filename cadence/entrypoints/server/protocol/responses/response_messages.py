@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from cadence.core.errors import InvalidRequestError
+from cadence.core.media import IMAGE
 from cadence.entrypoints.server.http.ignored import Ignored
 from cadence.entrypoints.server.protocol.chat import check_name
 from cadence.entrypoints.server.protocol.common import MAX_PARTS, check_count, string_of
@@ -18,12 +19,15 @@ from cadence.entrypoints.server.protocol.responses.response_tools import (
     custom_arguments,
     flat_name,
 )
+from cadence.media.chat_parts import medium_part
+from cadence.media.parts import MediaPart
 
 ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 TEXT_PARTS = {  # type -> the field that holds its text
     "input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal", "summary_text": "text",
     "reasoning_text": "text",
 }  # fmt: skip
+INPUT_IMAGE = "input_image"
 MORE_TOOLS = "additional_tools"
 SHELL = "local_shell"  # the function that stands for it
 # What other servers did for a model. These items hold nothing that this one could read.
@@ -129,7 +133,9 @@ class _ItemReader:
         role = item.get("role")
         if not isinstance(role, str) or role not in ROLES:
             raise InvalidRequestError(f"{where}.role must be one of {', '.join(ROLES)}", f"{where}.role")
-        self.add({"role": ROLES[role], "content": content_text(item.get("content"), f"{where}.content")})
+        content = item.get("content")
+        read = content_parts if role == "user" else content_text
+        self.add({"role": ROLES[role], "content": read(content, f"{where}.content")})
 
     def _agent_message(self, item: Mapping[str, Any], where: str) -> None:
         """What another agent of the client's says."""
@@ -167,8 +173,8 @@ class _ItemReader:
         call_id = item.get("call_id")
         if item.get("type") == "local_shell_call_output":
             call_id = call_id or item.get("id")
-        text = content_text(item.get("output"), f"{where}.output")
-        self.add({"role": "tool", "tool_call_id": string_of(call_id, f"{where}.call_id"), "content": text})
+        content = content_parts(item.get("output"), f"{where}.output")
+        self.add({"role": "tool", "tool_call_id": string_of(call_id, f"{where}.call_id"), "content": content})
 
     def _reasoning(self, item: Mapping[str, Any], where: str) -> None:
         """The text itself, or what it was sealed into, or else its summary."""
@@ -190,6 +196,28 @@ def content_text(content: object, where: str) -> str:
         raise InvalidRequestError(f"{where} must be a string or a list of parts", where)
     check_count(content, MAX_PARTS, where)
     return "\n".join(_part_text(part, f"{where}[{number}]") for number, part in enumerate(content))
+
+
+def content_parts(content: object, where: str) -> str | list[dict[str, Any]]:
+    """As `content_text`; with pictures, a list of parts."""
+    if not isinstance(content, list) or not any(map(_is_image, content)):
+        return content_text(content, where)
+    check_count(content, MAX_PARTS, where)
+    return [_part(part, f"{where}[{number}]") for number, part in enumerate(content)]
+
+
+def _part(part: object, where: str) -> dict[str, Any]:
+    if not isinstance(part, dict) or not _is_image(part):
+        return {"type": "text", "text": _part_text(part, where)}
+    if part.get("image_url") is None:
+        message = f"{where} has no image_url: this server keeps no files"
+        raise InvalidRequestError(message, f"{where}.file_id" if part.get("file_id") else where)
+    url = string_of(part["image_url"], f"{where}.image_url")
+    return medium_part(MediaPart(IMAGE, f"{where}.image_url", url), where, INPUT_IMAGE)
+
+
+def _is_image(part: object) -> bool:
+    return isinstance(part, dict) and part.get("type") == INPUT_IMAGE
 
 
 def _part_text(part: object, where: str) -> str:

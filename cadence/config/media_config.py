@@ -1,0 +1,43 @@
+"""What a model sees and hears beside text, as its files say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cadence.config.files.tower_weights import MAY_LACK
+from cadence.config.hf import HFConfig
+from cadence.core.architectures import SEEING
+
+MOST_VECTORS = 16_384  # of one content
+
+
+@dataclass(frozen=True, slots=True)
+class MediaConfig:
+    architecture: str = ""  # whose family prepares pictures; "" = there is no tower
+    takes_vectors: bool = False  # prompts may be what an embedding would give: `prompt_embeds`
+    longest: int = 0  # most vectors of one content; 0 = the model takes text alone
+    directory: Path = field(default=Path(), compare=False)  # of the model's files
+    raw: Mapping[str, Any] = field(default_factory=dict, compare=False)  # its configuration
+
+    @property
+    def exists(self) -> bool:
+        return self.longest > 0
+
+
+NO_MEDIA = MediaConfig()
+
+
+def resolve_media(hf: HFConfig, enable_prompt_embeds: bool, max_model_len: int) -> MediaConfig:
+    sees = hf.family in SEEING and not (hf.family in MAY_LACK and hf.get("vision_config") is None)
+    if not sees and not enable_prompt_embeds:
+        return NO_MEDIA
+    return MediaConfig(
+        architecture=hf.family if sees else "",
+        takes_vectors=enable_prompt_embeds,
+        longest=min(max_model_len, MOST_VECTORS),
+        directory=hf.source.parent,
+        raw=hf.raw,
+    )

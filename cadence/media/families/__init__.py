@@ -1,0 +1,1 @@
+"""What each family makes of pictures, frames and sounds: see `cadence/media/family.py`."""

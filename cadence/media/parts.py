@@ -1,0 +1,19 @@
+"""Pictures and videos as a request names them, before anything is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cadence.core.media import IMAGE, VIDEO
+
+KINDS = (IMAGE, VIDEO)
+
+
+@dataclass(frozen=True, slots=True)
+class MediaPart:
+    kind: str
+    where: str  # the part of the request that holds it, for errors
+    url: str = ""  # data:, http:, https: or file:
+    value: Any = None  # given in Python in place of a URL: a picture of Pillow's, an array, bytes, a path
+    digest: str = ""  # what the user says stands for its content; "" = it is computed

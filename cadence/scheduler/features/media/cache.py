@@ -1,0 +1,62 @@
+"""The encoder cache as the scheduler sees it: what towers made of which content, in pages of a few vectors."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from cadence.core.contract.media_work import PAGE
+
+
+@dataclass(slots=True)
+class Kept:
+    pages: list[int]
+    used_in: int  # the last step whose tokens get its vectors
+
+
+class EncoderCache:
+    """Contents by digest, those used least recently first. What a step uses stays until the next one is planned: a
+    device computes steps in order."""
+
+    def __init__(self, num_vectors: int) -> None:
+        self._free = list(range(-(-num_vectors // PAGE)))
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self.num_pages = len(self._free)
+        self.hits = self.misses = 0  # contents that a step used: encoded before, or for it
+
+    def use(self, digest: str, step_id: int) -> list[int]:
+        """-> where it is; [] where it is not."""
+        kept = self._kept.get(digest)
+        if kept is None:
+            return []
+        self.hits += kept.used_in != step_id
+        kept.used_in = step_id
+        self._kept.move_to_end(digest)
+        return kept.pages
+
+    def add(self, digest: str, length: int, step_id: int) -> list[int]:
+        """Pages for a content that step `step_id` encodes and uses; [] where others that it uses leave too few."""
+        count = -(-length // PAGE)
+        if not self._make_room(count, step_id):
+            return []
+        pages, self._free = self._free[:count], self._free[count:]
+        self._kept[digest] = Kept(pages, step_id)
+        self.misses += 1
+        return pages
+
+    def _make_room(self, count: int, step_id: int) -> bool:
+        idle = [(digest, kept) for digest, kept in self._kept.items() if kept.used_in != step_id]
+        if len(self._free) + sum(len(kept.pages) for _, kept in idle) < count:
+            return False
+        for digest, kept in idle:
+            if len(self._free) >= count:
+                break
+            self._free += kept.pages
+            del self._kept[digest]
+        return True
+
+    def forget(self) -> None:
+        """Everything, between steps."""
+        for kept in self._kept.values():
+            self._free += kept.pages
+        self._kept.clear()

@@ -1,0 +1,113 @@
+"""Requests with pictures, sounds or vectors among their tokens.
+
+A step that comes to such tokens needs what a tower makes of them. Each content is encoded once, by the first step that
+needs it, and kept; a step encodes so much and no more, and a prompt stops before what it cannot have yet. Tokens that
+see each other whatever their order are computed in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cadence.core.contract.media_work import MediaRun, MediaStep, MediaWork, RopeRow
+from cadence.core.media import MEDIA, MediaInput, MediaItem
+from cadence.scheduler.feature import Books, Decodes, HostFeature
+from cadence.scheduler.features.media.cache import EncoderCache
+from cadence.scheduler.plan import PlanDraft
+from cadence.scheduler.request_state import RequestState
+
+
+class MediaContents(HostFeature):
+    name = MEDIA
+    computes = True
+
+    def __init__(self, cache: EncoderCache, budget: int) -> None:
+        """budget: vectors that a step encodes, unless one content has more"""
+        self._cache = cache
+        self._budget = budget
+        self._runs: dict[str, list[MediaRun]] = {}  # by request, of the step that is being planned
+        self._encoded = (0, 0)  # (step, vectors that it encodes)
+        self.ahead: dict[int, RequestState] = {}  # by row: requests with items that no step has come to the end of
+
+    @property
+    def cut_rows(self) -> Iterable[int]:
+        return list(self.ahead)
+
+    def cut(self, draft: PlanDraft, request: RequestState, start: int, end: int, most: int) -> int:
+        content = request.request.attached(MediaInput)
+        if content is None:
+            return end
+        runs: list[MediaRun] = []
+        for item in content.items:
+            if item.end <= start or item.start >= end:
+                continue
+            if item.both_ways and item.end > end:
+                if item.start > start or item.end > most:
+                    end = item.start
+                    break
+                end = item.end
+            pages = self._pages(draft, item)
+            if not pages:
+                end = max(item.start, start)
+                break
+            first = max(start, item.start)
+            runs.append(
+                MediaRun(
+                    row=request.row,
+                    at=first - start,
+                    count=min(end, item.end) - first,
+                    first=first - item.start,
+                    pages=pages,
+                    both_ways=item.both_ways,
+                )
+            )
+        self._runs[request.id] = [run for run in runs if run.at < end - start]
+        return end
+
+    def _pages(self, draft: PlanDraft, item: MediaItem) -> list[int]:
+        """Of what comes of an item, which may be encoded by this step; []: not yet."""
+        if pages := self._cache.use(item.digest, draft.step_id):
+            return pages
+        encoded = self._encoded[1] if self._encoded[0] == draft.step_id else 0
+        if encoded and encoded + item.length > self._budget:
+            return []
+        if pages := self._cache.add(item.digest, item.length, draft.step_id):
+            self._encoded = (draft.step_id, encoded + item.length)
+            _step_of(draft).works.append(MediaWork(item.kind, item.values_np, item.grid, item.length, pages))
+        return pages
+
+    def booked(self, draft: PlanDraft, books: Books, decodes: Decodes) -> None:
+        if self._runs:
+            for row in decodes.rows_np.tolist():
+                if row in self.ahead:
+                    self._send(draft, self.ahead[row], int(books.rows.computed_np[row]))
+            self._runs.clear()
+
+    def begin(self, request: RequestState, draft: PlanDraft) -> RopeRow | None:
+        content = request.request.attached(MediaInput)
+        if content is None:
+            return None
+        self.ahead[request.row] = request
+        return RopeRow(content.rope_segments_np)
+
+    def admitted(self, draft: PlanDraft, request: RequestState, end: int) -> None:
+        if request.id in self._runs:
+            self._send(draft, request, end)
+
+    def _send(self, draft: PlanDraft, request: RequestState, end: int) -> None:
+        """The step computes the request's tokens up to `end`."""
+        for run in self._runs.pop(request.id, ()):
+            run = MediaRun(request.row, run.at, run.count, run.first, run.pages, run.both_ways)
+            _step_of(draft).runs.append(run)
+        content = request.request.attached(MediaInput)
+        if content is None or all(item.end <= end for item in content.items[-1:]):
+            self.ahead.pop(request.row, None)
+
+    def release(self, request: RequestState) -> None:
+        if self.ahead.get(request.row) is request:
+            del self.ahead[request.row]
+
+
+def _step_of(draft: PlanDraft) -> MediaStep:
+    step: MediaStep = draft.payloads.setdefault(MEDIA, MediaStep())
+    return step

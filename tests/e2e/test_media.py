@@ -1,0 +1,231 @@
+"""Models that see, as a whole: the tokens of transformers, and the same in any company."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cadence import LLM, RequestOutput, SamplingParams
+from cadence.core.errors import InvalidRequestError
+from cadence.core.structured_outputs import StructuredOutputsParams
+from tests.helpers.seeing import QwenOracle, SeeingOracle, noise
+from tests.helpers.tiny_models import make_tiny
+from tests.helpers.tiny_qwen_vl import GENERATIONS, IMAGE_PAD, VIDEO_PAD, make_qwen_vl
+from tests.helpers.tiny_vision import make_vision
+from tests.helpers.wide import mostly_wide
+
+pytestmark = [pytest.mark.engine]
+
+SIGN = {
+    "gemma3": "<start_of_image>",
+    "qwen": "<|vision_start|><|image_pad|><|vision_end|>",
+}  # what stands for a picture; "<image>" elsewhere
+BASE: dict[str, Any] = {"dtype": "float32", "max_num_seqs": 8, "num_gpu_blocks_override": 200}
+PLAIN: dict[str, Any] = {"temperature": 0.0, "max_tokens": 12, "ignore_eos": True, "logprobs": 2}
+GREEDY = SamplingParams(**PLAIN)
+FIRST, SECOND, LONG = noise(40, 30, 1), noise(28, 28, 2), noise(20, 90, 3)
+PROMPTS: list[tuple[str, list[Image.Image]]] = [
+    ("USER: IMAGE\nwhat is the quick brown fox ASSISTANT:", [FIRST]),
+    ("USER: IMAGE and then IMAGE one two three", [SECOND, LONG]),
+    ("to be or not to be", []),
+    ("USER: IMAGE\nwhat is the slow river ASSISTANT:", [FIRST]),
+    ("USER: IMAGE\nwhat is the quick brown fox ASSISTANT:", [SECOND]),
+    ("IMAGE", [FIRST]),
+]
+DRAFTS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "adaptive": False}
+WAYS: dict[str, dict[str, Any]] = {
+    "together": {},
+    "chunks, no prefix cache": {"max_num_batched_tokens": 8, "enable_prefix_caching": False},
+    "chunks of 5, one picture a step": {"max_num_encoder_tokens": 1, "max_num_batched_tokens": 16,
+                                        "long_prefill_token_threshold": 5},
+    "bursts of 4, drafts": {"num_scheduler_steps": 4, "speculative_config": DRAFTS},
+    "two ranks": {"tensor_parallel_size": 2},
+    "two stages": {"pipeline_parallel_size": 2},
+    "tiny pool, depth 2": {"num_gpu_blocks_override": 14, "max_model_len": 160, "async_scheduling": True},
+}  # fmt: skip
+FEATURES: list[dict[str, Any]] = [
+    {"repetition_penalty": 1.4, "temperature": 0.9, "seed": 3},
+    {"structured_outputs": StructuredOutputsParams(regex="(ab|cd){2,9}"), "ignore_eos": False},
+    {"n": 2, "temperature": 0.8, "seed": 11},
+    {"prompt_logprobs": 1},
+]
+
+Made = tuple[Path, SeeingOracle]
+Answers = list[tuple[list[int], list[float]]]
+
+
+def prompt(text: str, pictures: Sequence[Any], family: str = "llava") -> dict[str, Any]:
+    data = {"multi_modal_data": {"image": list(pictures)}} if pictures else {}
+    return {"prompt": text.replace("IMAGE", SIGN.get(family, "<image>")), **data}
+
+
+def answers(outputs: Sequence[RequestOutput]) -> Answers:
+    found = []
+    for output in outputs:
+        for completion in output.outputs:
+            assert completion.logprobs is not None
+            pairs = zip(completion.token_ids, completion.logprobs, strict=True)
+            found.append((list(completion.token_ids), [position[token].logprob for token, position in pairs]))
+    return found
+
+
+REQUESTS = [
+    *((prompt(*each), GREEDY) for each in PROMPTS),
+    *((prompt(*PROMPTS[number % 2]), SamplingParams(**PLAIN | given)) for number, given in enumerate(FEATURES)),
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    directory = make_vision("llava", tmp_path_factory.mktemp("llava"))
+    return directory, SeeingOracle(directory)
+
+
+@pytest.fixture(scope="module")
+def plain(made: Made) -> LLM:
+    return LLM(model=str(made[0]), **BASE)
+
+
+@pytest.fixture(scope="module")
+def alone(plain: LLM) -> Answers:
+    """Each request by itself, with an empty cache."""
+    found: Answers = []
+    for given, params in REQUESTS:
+        plain.reset_prefix_cache()
+        found += answers(plain.generate(given, params, use_tqdm=False))
+    return found
+
+
+def check_parity(oracle: SeeingOracle, family: str, answer: tuple[list[int], list[float]], text: str, pictures: Any):
+    tokens, logprobs = answer
+    lines = oracle.logprobs(text.replace("IMAGE", SIGN.get(family, "<image>")), pictures, tokens)
+    assert tokens == lines.argmax(dim=-1).tolist()
+    expected = lines[torch.arange(len(tokens)), torch.tensor(tokens)]
+    torch.testing.assert_close(torch.tensor(logprobs), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_tokens_and_logprobs_are_those_of_transformers(made: Made, alone: Answers) -> None:
+    for answer, (text, pictures) in zip(alone, PROMPTS, strict=False):
+        check_parity(made[1], "llava", answer, text, pictures)
+    assert alone[0] != alone[4], "another picture, another answer"
+
+
+@pytest.mark.parametrize("way", mostly_wide(WAYS, ("together", "chunks of 5, one picture a step", "two ranks")))
+def test_the_same_alone_and_in_company(made: Made, alone: Answers, way: str) -> None:
+    llm = LLM(model=str(made[0]), **BASE | WAYS[way])
+    prompts, params = [given for given, _ in REQUESTS], [params for _, params in REQUESTS]
+    for _ in range(2):  # the second time from caches
+        found = answers(llm.generate(prompts, params, use_tqdm=False))
+        for (tokens, logprobs), (tokens_alone, logprobs_alone) in zip(found, alone, strict=True):
+            assert tokens == tokens_alone
+            if way in ("two ranks",):
+                np.testing.assert_allclose(logprobs, logprobs_alone, atol=1e-4)
+            else:
+                assert logprobs == logprobs_alone
+
+
+@pytest.mark.parametrize(
+    "family",
+    mostly_wide(("gemma3", "smolvlm", "idefics3", "llava_next", "llava_siglip"), ("gemma3", "smolvlm", "llava_next")),
+)
+def test_every_family_says_what_transformers_says(tmp_path: Path, family: str) -> None:
+    """In chunks that end among a picture's tokens, where the family lets them."""
+    directory = make_vision(family, tmp_path / family)
+    oracle = SeeingOracle(directory)
+    llm = LLM(model=str(directory), **BASE, max_num_batched_tokens=64, long_prefill_token_threshold=23)
+    for _ in range(2):
+        found = answers(llm.generate([prompt(*each, family) for each in PROMPTS], GREEDY, use_tqdm=False))
+        for answer, (text, pictures) in zip(found, PROMPTS, strict=True):
+            check_parity(oracle, family, answer, text, pictures)
+
+
+@pytest.mark.parametrize("generation", mostly_wide(GENERATIONS, ("2.5",)))
+def test_tokens_stand_by_line_and_column(tmp_path: Path, generation: str) -> None:
+    """Qwen-VL: positions with three axes, in chunks, from caches, and in recorded forwards."""
+    directory = make_qwen_vl(generation, tmp_path / "qwen")
+    oracle = QwenOracle(directory)
+    llm = LLM(model=str(directory), **BASE, max_num_batched_tokens=64, long_prefill_token_threshold=23)
+    pads = [IMAGE_PAD, VIDEO_PAD]  # which the oracle counts wherever they stand
+    params = SamplingParams(**PLAIN, logit_bias=dict.fromkeys(pads, -100.0))
+    for _ in range(2):
+        outputs = llm.generate([prompt(*each, "qwen") for each in PROMPTS], params, use_tqdm=False)
+        for output, (tokens, logprobs), (_, pictures) in zip(outputs, answers(outputs), PROMPTS, strict=True):
+            assert output.prompt_token_ids is not None
+            lines = oracle.logprobs(output.prompt_token_ids, pictures, tokens)
+            assert tokens == lines.index_fill(1, torch.tensor(pads), -torch.inf).argmax(dim=-1).tolist()
+            expected = lines[torch.arange(len(tokens)), torch.tensor(tokens)]
+            torch.testing.assert_close(torch.tensor(logprobs), expected, atol=1e-4, rtol=1e-4)
+
+
+def counting(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Vectors of each content that its tower encodes from now on."""
+    from cadence.models.vision.llava import LlavaTower
+
+    counts: list[int] = []
+    encode = LlavaTower.encode
+
+    def counted(self: Any, contents: Any, ops: Any) -> Any:
+        counts.extend(content.length for content in contents)
+        return encode(self, contents, ops)
+
+    monkeypatch.setattr(LlavaTower, "encode", counted)
+    return counts
+
+
+def test_a_picture_is_encoded_once_and_its_prefix_is_found(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = LLM(model=str(made[0]), **BASE)
+    counts = counting(llm, monkeypatch)
+    ask = prompt("USER: IMAGE\nwhat is the quick brown fox jumps over the lazy dog", [FIRST])
+    (first,) = llm.generate(ask, GREEDY, use_tqdm=False)
+    (again,) = llm.generate(ask, GREEDY, use_tqdm=False)
+    assert len(counts) == 1 and again.num_cached_tokens and not first.num_cached_tokens
+    llm.reset_prefix_cache()
+    (other,) = llm.generate(prompt("USER: IMAGE\nsomething else", [FIRST]), GREEDY, use_tqdm=False)
+    assert len(counts) == 1, "keys are computed anew, the picture is not"
+    (elsewhere,) = llm.generate(prompt("USER: IMAGE\nsomething else", [SECOND]), GREEDY, use_tqdm=False)
+    assert len(counts) == 2 and elsewhere.num_cached_tokens == 0, "the same tokens, another picture"
+    assert answers([elsewhere]) != answers([other])
+
+
+def test_vectors_are_what_tokens_would_be(tmp_path: Path) -> None:
+    directory = make_tiny("llama", tmp_path / "llama")
+    llm = LLM(model=str(directory), **BASE, enable_prompt_embeds=True)
+    from transformers import AutoModelForCausalLM
+
+    table = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).get_input_embeddings().weight.detach()
+    ids = [[5, 6, 7, 8, 9], list(range(20, 60))]
+    plain = answers(llm.generate([{"prompt_token_ids": each} for each in ids], GREEDY, use_tqdm=False))
+    vectors = [{"prompt_embeds": table[torch.tensor(each)]} for each in ids]
+    assert answers(llm.generate(vectors, GREEDY, use_tqdm=False)) == plain
+    refused = [
+        ({"prompt_embeds": torch.zeros(3, 7)}, "vectors of 7 entries; the model's have 64"),
+        ({"prompt_embeds": torch.zeros(64)}, r"must be \[tokens, hidden size\]"),
+        ({"prompt_embeds": torch.full((2, 64), torch.nan)}, "not finite"),
+        ({"prompt_embeds": "words"}, "must be numbers"),
+    ]
+    for given, message in refused:
+        with pytest.raises(InvalidRequestError, match=message):
+            llm.generate(given, GREEDY, use_tqdm=False)
+
+
+def test_what_does_not_fit_together_is_said(plain: LLM, tmp_path: Path) -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
+        (prompt("IMAGE IMAGE", [FIRST]), "the prompt has 2 of '<image>', and multi_modal_data.image has 1"),
+        (prompt("no sign", [FIRST]), "the prompt has 0 of '<image>'"),
+        ({"prompt": "x", "multi_modal_data": {"video": [np.zeros((2, 8, 8, 3), np.uint8)]}}, "this model takes image"),
+        ({"prompt": "x", "multi_modal_data": {"smell": 1}}, "multi_modal_data must be"),
+        ({"prompt": "<image>", "multi_modal_data": {"image": 7}}, "multi_modal_data.image"),
+        ({"prompt_embeds": torch.zeros(3, 64)}, "--enable-prompt-embeds"),
+    ]
+    for given, message in refused:
+        with pytest.raises(InvalidRequestError, match=message):
+            plain.generate(given, GREEDY, use_tqdm=False)
+    blind = LLM(model=str(make_tiny("llama", tmp_path / "llama")), **BASE)
+    with pytest.raises(InvalidRequestError, match="multi_modal_data cannot be used: this model takes text only"):
+        blind.generate(prompt("IMAGE", [FIRST]), GREEDY, use_tqdm=False)
