@@ -106,6 +106,7 @@ _SECTIONS: dict[str, dict[str, _Section]] = {  # by architecture
     "Idefics3ForConditionalGeneration": _IDEFICS,
     "LlavaForConditionalGeneration": _LLAVA,
     "LlavaNextForConditionalGeneration": _LLAVA,
+    "Qwen2AudioForConditionalGeneration": {TEXT: _Section("qwen2")},
     "SmolVLMForConditionalGeneration": _IDEFICS,
 }
 
