@@ -53,7 +53,8 @@ class MediaLimits:
             self._refuse(width, height, f"an edge at most {self.aspect} times as long as the other", where)
 
     def _refuse(self, width: int, height: int, limit: str, where: str) -> NoReturn:
-        raise InvalidRequestError(f"{where}: a picture must have {limit}; this one has {width} x {height}", where)
+        found = f"this one has {width} x {height} pixels"
+        raise InvalidRequestError(f"{where}: a picture must have {limit}; {found}", where)
 
     def check_total(self, num_pixels: int, where: str) -> None:
         """Of all that a prompt has up to here."""

@@ -27,7 +27,9 @@ from cadence.media.video import DEFAULT_SAMPLING, Sampling, Video, of_pictures
 READ = "mp4, mov, webm, mkv and avi"
 _CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "libdav1d", "libaom-av1", "libvpx", "mpeg4", "mpeg2video", "mjpeg")
 _PACKETS_A_SECOND = 240
-_CUT_SHORT = 0.9  # of the packets that a head tells of
+_CUT_SHORT = 0.9  # of the packets, or of the seconds, that a head tells of
+_EPSILON = 1e-3  # of a frame: times are rounded
+_LAST_FRAME_S = 0.2  # that the last frame is shown, at most
 
 
 def decode_video(
@@ -85,7 +87,7 @@ def _shown_at(av: Any, data: bytes, container: str, where: str, limits: MediaLim
     """[frames] seconds after the first, ascending."""
     with av.open(io.BytesIO(data), format=container, metadata_errors="replace") as opened:
         stream = _stream(opened, where, limits)
-        stated = stream.frames
+        stated, seconds = stream.frames, float(opened.duration or 0) / 1e6
         times: list[float] = []
         for packet in opened.demux(stream):
             if packet.size and not packet.is_discard:
@@ -95,10 +97,13 @@ def _shown_at(av: Any, data: bytes, container: str, where: str, limits: MediaLim
                     raise InvalidRequestError(f"{where}: the video has more than {len(times) - 1} frames", where)
     if not times:
         raise InvalidRequestError(f"{where}: the video has no frames", where)
-    if len(times) < stated * _CUT_SHORT - 1:
-        raise InvalidRequestError(f"{where}: the video is cut short: {len(times)} of {stated} frames are there", where)
     times.sort()
-    if not times[-1] - times[0] <= limits.video_seconds:
+    length = times[-1] - times[0]
+    # A head tells of frames, or of seconds alone, among them those of the last frame.
+    if len(times) < stated * _CUT_SHORT - 1 or (not stated and length < seconds * _CUT_SHORT - _LAST_FRAME_S):
+        message = f"{where}: the video is cut short: its head tells of more frames than are there"
+        raise InvalidRequestError(message, where)
+    if not length <= limits.video_seconds:
         raise InvalidRequestError(f"{where}: the video must be at most {limits.video_seconds:g} seconds long", where)
     return [stamp - times[0] for stamp in times]
 
@@ -108,7 +113,7 @@ def _kept(times: Sequence[float], sampling: Sampling, limits: MediaLimits) -> li
     count = len(times) if sampling.num_frames < 0 else min(sampling.num_frames, len(times))
     if sampling.fps > 0:
         length = times[-1] * len(times) / max(len(times) - 1, 1)  # with the time that the last frame is shown
-        count = min(count, max(int(length * sampling.fps), 1))
+        count = min(count, max(int(length * sampling.fps + _EPSILON), 1))
     count = max(min(count, limits.video_frames), 1)
     return [int(place) for place in np.linspace(0, len(times) - 1, count)]
 

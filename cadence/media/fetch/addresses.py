@@ -26,7 +26,7 @@ def is_public(address: str) -> bool:
 
 
 def _is_public(address: Address) -> bool:
-    if address in _METADATA or not address.is_global:
+    if address in _METADATA or not address.is_global or (isinstance(address, IPv6Address) and address.is_site_local):
         return False
     return not (address.is_multicast or address.is_reserved or address.is_unspecified or address.is_loopback)
 

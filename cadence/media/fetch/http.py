@@ -77,9 +77,10 @@ class HttpFetch:
         target = _target(url, where)
         host = self._host(target, where)
         port = target.port or _PORTS[target.scheme]
-        connection = http.client.HTTPConnection(host, port)
+        plain = self._connect(target.scheme, host, port, deadline, where)
         try:
-            connection.sock = self._connect(target.scheme, host, port, deadline, where)
+            connection = http.client.HTTPConnection(host, port)
+            connection.sock = TimedSocket(plain, deadline)  # type: ignore[assignment]
             path = quote(target.path or "/", safe=_SAFE) + (
                 f"?{quote(target.query, safe=_SAFE)}" if target.query else ""
             )
@@ -92,7 +93,7 @@ class HttpFetch:
                     raise InvalidRequestError(message, where)
                 return self._body(response, deadline, where)
         finally:
-            connection.close()
+            plain.close()
 
     def _host(self, target: SplitResult, where: str) -> str:
         host = (target.hostname or "").rstrip(".")
@@ -108,7 +109,7 @@ class HttpFetch:
             raise InvalidRequestError(f"{message}or send the file itself, as a data URL", where)
         return host.lower()
 
-    def _connect(self, scheme: str, host: str, port: int, deadline: Deadline, where: str) -> Any:
+    def _connect(self, scheme: str, host: str, port: int, deadline: Deadline, where: str) -> socket.socket:
         addresses = [address for address in self.resolve(host, port) if self.allows(address)]
         deadline.left()  # names cannot be given up while they are looked up
         if not addresses:
@@ -121,7 +122,7 @@ class HttpFetch:
         except BaseException:
             plain.close()
             raise
-        return TimedSocket(plain, deadline)
+        return plain
 
     def _body(self, response: http.client.HTTPResponse, deadline: Deadline, where: str) -> bytes:
         coding = (response.getheader("content-encoding") or "identity").lower()
@@ -139,7 +140,8 @@ class HttpFetch:
 
 
 class TimedSocket:
-    """What http.client uses of a socket. Every wait ends at the deadline, however many there are."""
+    """What http.client uses of a socket, which is closed by who opened it. Every wait ends at the deadline, however
+    many there are."""
 
     def __init__(self, plain: socket.socket, deadline: Deadline) -> None:
         self._plain = plain
@@ -153,7 +155,7 @@ class TimedSocket:
         return io.BufferedReader(_Incoming(self._plain, self._deadline))
 
     def close(self) -> None:
-        self._plain.close()
+        pass
 
 
 class _Incoming(io.RawIOBase):

@@ -26,12 +26,15 @@ def read_local(part: MediaPart, root: Path | None, limits: MediaLimits) -> bytes
         descriptor = os.open(real, _FLAGS)
     except (OSError, RuntimeError, ValueError):  # a loop of links is a RuntimeError
         raise _not_there(where) from None
-    with open(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _not_there(where)
         _check_below(_opened_path(descriptor, real), root, where)  # another may have moved it meanwhile
         limits.check_bytes(part.kind, os.fstat(descriptor).st_size, where)
-        return file.read(limits.bytes_of(part.kind) + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(limits.bytes_of(part.kind) + 1)
+    finally:
+        os.close(descriptor)
 
 
 def _path(url: str, where: str) -> Path:
