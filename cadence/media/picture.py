@@ -25,10 +25,11 @@ class Picture:
 
     @property
     def num_pixels(self) -> int:
-        return self.pixels_np.shape[0] * self.pixels_np.shape[1]
+        height, width, _ = self.pixels_np.shape
+        return int(height * width)
 
 
 def digest_of(kind: str, values_np: Pixels, more: str = "") -> str:
     digest = sha256(f"{kind}/{values_np.shape}/{more}/".encode())
-    digest.update(np.ascontiguousarray(values_np))
+    digest.update(np.ascontiguousarray(values_np).data)
     return digest.hexdigest()

@@ -31,7 +31,7 @@ class Video:
     @property
     def num_pixels(self) -> int:
         count, height, width, _ = self.frames_np.shape
-        return count * height * width
+        return int(count * height * width)
 
 
 @dataclass(frozen=True, slots=True)
