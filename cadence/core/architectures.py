@@ -76,7 +76,7 @@ SEEING = {
     "LlavaNextForConditionalGeneration": "vision.llava_next",
     "Qwen2VLForConditionalGeneration": "vision.qwen_vl",
     "Qwen2_5_VLForConditionalGeneration": "vision.qwen_vl",
-    "SmolVLMForConditionalGeneration": "vision.idefics3",
+    "SmolVLMForConditionalGeneration": "vision.idefics3:Idefics3ForConditionalGeneration",
 }
 
 ARCHITECTURES = {**_DECODERS, **ENCODERS, **ENCODER_DECODERS, **SEEING}

@@ -14,6 +14,7 @@ from cadence.engine.llm_engine import LLMEngine
 from cadence.engine.text.pooled_options import PooledOptions
 from cadence.engine.text.prompts import PromptType
 from cadence.entrypoints.interrupts import HeldInterrupts
+from cadence.entrypoints.media.ahead import prepared_ahead
 from cadence.entrypoints.progress import open_progress
 
 _TEXTS = 8  # of which values are wanted, between two looks at whether they fill a step: a look costs as much as a text
@@ -43,7 +44,8 @@ class OfflineRequests:
         they come: the engine computes the first ones meanwhile."""
         ids: list[str] = []
         with self.dropped_on_error(ids) as interrupts:
-            for prompt, param, priority, adapter in zip(prompts, params, priorities, adapters, strict=True):
+            ahead = prepared_ahead(prompts, self._engine.prepared)
+            for prompt, param, priority, adapter in zip(ahead, params, priorities, adapters, strict=True):
                 ids.append(self.new_id())
                 given = {"lora_request": adapter, "priority": priority, **extras}
                 self._engine.add_request(ids[-1], prompt, param, **given)

@@ -13,10 +13,10 @@ NEAREST, LANCZOS, BILINEAR, BICUBIC = 0, 1, 2, 3  # as Pillow and configurations
 
 
 def resized(pixels_np: Pixels, height: int, width: int, resample: int = BICUBIC) -> Pixels:
-    from PIL import Image
-
     if pixels_np.shape[:2] == (height, width):
         return pixels_np
+    from PIL import Image
+
     picture = Image.fromarray(pixels_np).resize((width, height), resample=Image.Resampling(resample))
     return np.asarray(picture)
 

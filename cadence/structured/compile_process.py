@@ -29,7 +29,7 @@ from cadence.structured.compile_jobs import (
     ToCompiler,
     to_compiler,
 )
-from cadence.structured.compiler import Backends, RefusedGrammarError, SlowGrammarError, try_out
+from cadence.structured.compiler import Backends, CostlyGrammarError, RefusedGrammarError, try_out
 from cadence.structured.llguidance_backend import greedy_encoder
 from cadence.structured.tenant_queue import TenantQueue
 from cadence.structured.vocabulary import Vocabulary
@@ -157,23 +157,29 @@ class CompileLoop:
         os._exit(0)
 
     def _compiled(self, job: Compile) -> CompileResult:
-        """By the backend that suits it; by llguidance where that is left open and xgrammar would be too slow."""
+        """By the backend that suits it; by llguidance where that is left open and xgrammar would take too much."""
         try:
             return self._tried(job.number, job.spec)
-        except SlowGrammarError as slow:
+        except CostlyGrammarError as costly:
             if job.spec.backend is not GrammarBackend.AUTO or choose_backend(job.spec) is GrammarBackend.LLGUIDANCE:
                 raise
             try:
                 return self._tried(job.number, replace(job.spec, backend=GrammarBackend.LLGUIDANCE))
             except RefusedGrammarError:
-                raise slow from None
+                raise costly from None
 
     def _tried(self, number: int, spec: GrammarSpec) -> CompileResult:
         limits = self._limits
-        backend, data = self._backends.compile(spec)
-        if len(data) > limits.compiled_bytes:
-            raise RefusedGrammarError(f"is too large: compiled, it has more than {limits.compiled_bytes // 2**20} MiB")
-        try_out(self._backends.read(spec, backend, data), limits.step_seconds, limits.median_seconds)
+        try:
+            backend, data = self._backends.compile(spec)
+            if len(data) > limits.compiled_bytes:
+                most = limits.compiled_bytes // 2**20
+                raise CostlyGrammarError(f"is too large: compiled, it has more than {most} MiB")
+            try_out(self._backends.read(spec, backend, data), limits.step_seconds, limits.median_seconds)
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and "bad_alloc" not in str(error):
+                raise
+            raise CostlyGrammarError(self._too_large()) from None
         return CompileResult(number, backend, data)
 
     def _read(self, child: _CompileChild) -> None:

@@ -37,8 +37,8 @@ class RefusedGrammarError(Exception):
     """The sentence goes after the name of the field: "is no valid regex: ..."."""
 
 
-class SlowGrammarError(RefusedGrammarError):
-    """It can be followed, but not fast enough: another backend may do better."""
+class CostlyGrammarError(RefusedGrammarError):
+    """It can be followed, but not fast enough or in too much memory: another backend may do better."""
 
 
 class Backends:
@@ -104,7 +104,7 @@ class Backends:
 
 
 def try_out(grammar: Grammar, step_seconds: float, median_seconds: float = math.inf) -> None:
-    """Follows the grammar for a while. Raises SlowGrammarError where a token takes longer than `step_seconds` of CPU
+    """Follows the grammar for a while. Raises CostlyGrammarError where a token takes longer than `step_seconds` of CPU
     time, or half of the later ones longer than `median_seconds`; RefusedGrammarError where it leads nowhere."""
     mask_np = np.empty(mask_words(grammar.vocab_size), np.int32)
     for seed in range(TRIALS):
@@ -114,16 +114,16 @@ def try_out(grammar: Grammar, step_seconds: float, median_seconds: float = math.
             _step(matcher, mask_np, random)
             seconds.append(time.process_time() - start)
             if seconds[-1] > step_seconds:
-                raise SlowGrammarError(f"takes more than {step_seconds:.3g} s for a single token")
+                raise CostlyGrammarError(f"takes more than {step_seconds:.3g} s for a single token")
         if statistics.median(seconds[len(seconds) // 2 :] or [0.0]) > median_seconds:
-            raise SlowGrammarError(f"takes more than {median_seconds:.3g} s for most tokens")
+            raise CostlyGrammarError(f"takes more than {median_seconds:.3g} s for most tokens")
 
 
 def _step(matcher: Matcher, mask_np: MaskArray, random: np.random.Generator) -> None:
     matcher.fill(mask_np)
     allowed = np.unpackbits(mask_np.view(np.uint8), bitorder="little").nonzero()[0]
     if matcher.error and NO_TOKEN not in matcher.error:
-        raise SlowGrammarError(f"takes more work than it may: {matcher.error}")
+        raise CostlyGrammarError(f"takes more work than it may: {matcher.error}")
     if not len(allowed):
         raise RefusedGrammarError("leads to where no token of this model can follow")
     matcher.accept(int(random.choice(allowed)))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.arch.source import ROOT
-from tests.helpers.shared_work import MOSTLY_WAITING, SharedWorkScheduling
+from tests.helpers.shared_work import LONGEST, MOSTLY_WAITING, SharedWorkScheduling
 
 COMPUTING = [f"tests/kernels/test_{number}.py" for number in range(3 * len(MOSTLY_WAITING))]
 
@@ -88,5 +88,14 @@ def test_every_test_is_run_once(files: list[str], num_workers: int) -> None:
     divide(list(files), num_workers)
 
 
+@pytest.mark.parametrize("num_workers", [2, 3])
+def test_the_longest_files_come_first(num_workers: int) -> None:
+    workers = divide([*COMPUTING, *MOSTLY_WAITING, *LONGEST], num_workers)[:2]
+    begun = [list(dict.fromkeys(test.partition("::")[0] for test in worker.done)) for worker in workers]
+    assert [files[: len(LONGEST) // 2] for files in begun] == [list(LONGEST[::2]), list(LONGEST[1::2])]
+
+
 def test_they_are_files() -> None:
-    assert [file for file in MOSTLY_WAITING if not (ROOT / file).is_file()] == []
+    named = [*MOSTLY_WAITING, *LONGEST]
+    assert len(set(named)) == len(named)
+    assert [file for file in named if not (ROOT / file).is_file()] == []

@@ -14,14 +14,18 @@ from PIL import Image
 from cadence import LLM, RequestOutput, SamplingParams
 from cadence.core.errors import InvalidRequestError
 from cadence.core.structured_outputs import StructuredOutputsParams
-from tests.helpers.seeing import SeeingOracle, noise
+from tests.helpers.seeing import QwenOracle, SeeingOracle, noise
 from tests.helpers.tiny_models import make_tiny
+from tests.helpers.tiny_qwen_vl import GENERATIONS, IMAGE_PAD, VIDEO_PAD, make_qwen_vl
 from tests.helpers.tiny_vision import make_vision
 from tests.helpers.wide import mostly_wide
 
 pytestmark = [pytest.mark.engine]
 
-SIGN = {"gemma3": "<start_of_image>"}  # what stands for a picture; "<image>" elsewhere
+SIGN = {
+    "gemma3": "<start_of_image>",
+    "qwen": "<|vision_start|><|image_pad|><|vision_end|>",
+}  # what stands for a picture; "<image>" elsewhere
 BASE: dict[str, Any] = {"dtype": "float32", "max_num_seqs": 8, "num_gpu_blocks_override": 200}
 PLAIN: dict[str, Any] = {"temperature": 0.0, "max_tokens": 12, "ignore_eos": True, "logprobs": 2}
 GREEDY = SamplingParams(**PLAIN)
@@ -139,6 +143,24 @@ def test_every_family_says_what_transformers_says(tmp_path: Path, family: str) -
         found = answers(llm.generate([prompt(*each, family) for each in PROMPTS], GREEDY, use_tqdm=False))
         for answer, (text, pictures) in zip(found, PROMPTS, strict=True):
             check_parity(oracle, family, answer, text, pictures)
+
+
+@pytest.mark.parametrize("generation", mostly_wide(GENERATIONS, ("2.5",)))
+def test_tokens_stand_by_line_and_column(tmp_path: Path, generation: str) -> None:
+    """Qwen-VL: positions with three axes, in chunks, from caches, and in recorded forwards."""
+    directory = make_qwen_vl(generation, tmp_path / "qwen")
+    oracle = QwenOracle(directory)
+    llm = LLM(model=str(directory), **BASE, max_num_batched_tokens=64, long_prefill_token_threshold=23)
+    pads = [IMAGE_PAD, VIDEO_PAD]  # which the oracle counts wherever they stand
+    params = SamplingParams(**PLAIN, logit_bias=dict.fromkeys(pads, -100.0))
+    for _ in range(2):
+        outputs = llm.generate([prompt(*each, "qwen") for each in PROMPTS], params, use_tqdm=False)
+        for output, (tokens, logprobs), (_, pictures) in zip(outputs, answers(outputs), PROMPTS, strict=True):
+            assert output.prompt_token_ids is not None
+            lines = oracle.logprobs(output.prompt_token_ids, pictures, tokens)
+            assert tokens == lines.index_fill(1, torch.tensor(pads), -torch.inf).argmax(dim=-1).tolist()
+            expected = lines[torch.arange(len(tokens)), torch.tensor(tokens)]
+            torch.testing.assert_close(torch.tensor(logprobs), expected, atol=1e-4, rtol=1e-4)
 
 
 def counting(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> list[int]:

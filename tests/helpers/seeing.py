@@ -47,3 +47,28 @@ class SeeingOracle:
             inputs["mm_token_type_ids"] = torch.cat([inputs["mm_token_type_ids"], torch.zeros_like(more)], dim=1)
         logits = self.model(**inputs).logits[0, count - 1 : -1]
         return torch.log_softmax(logits.float(), dim=-1)
+
+
+class QwenOracle:
+    """Of Qwen2-VL and Qwen2.5-VL, whose processor needs packages that are not here: only their pictures' half of it is
+    transformers', the prompt comes expanded."""
+
+    def __init__(self, directory: Path) -> None:
+        from transformers import AutoModelForImageTextToText
+        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+        self.model = AutoModelForImageTextToText.from_pretrained(
+            directory, dtype=torch.float32, attn_implementation="eager"
+        ).eval()
+        self._pictures = Qwen2VLImageProcessorPil.from_pretrained(directory)
+
+    @torch.inference_mode()
+    def logprobs(self, prompt: Sequence[int], pictures: Sequence[Image.Image], tokens: Sequence[int]) -> torch.Tensor:
+        """[len(tokens), vocab] of each of these after the prompt, given those before it."""
+        ids = torch.tensor([[*prompt, *tokens]])
+        pad = self.model.config.image_token_id
+        given = {"mm_token_type_ids": (ids == pad).int(), "attention_mask": torch.ones_like(ids)}
+        if pictures:
+            given |= dict(self._pictures(images=list(pictures), return_tensors="pt"))
+        logits = self.model(input_ids=ids, **given).logits[0, len(prompt) - 1 : -1]
+        return torch.log_softmax(logits.float(), dim=-1)

@@ -7,6 +7,8 @@ engine.
 `-n auto` is one process more than cores (`pytest_xdist_auto_num_workers` of `tests/conftest.py`). The last one has the
 files of MOSTLY_WAITING, whose seconds are silences, deadlines and drains: a core of their own would be idle for most of
 them. When these are done, it ends. Where there is a core for each process, all are alike.
+
+Files of LONGEST come first: one that began among the last would be waited for by processes with nothing left to do.
 """
 
 from __future__ import annotations
@@ -41,6 +43,18 @@ MOSTLY_WAITING = (  # the longest first; those with a browser one after another,
     "tests/distributed/test_joining.py",
     "tests/server/test_limits.py",
 )
+LONGEST = (  # of those that compute: ten seconds and more, the longest first
+    "tests/docs/test_pages_run.py",
+    "tests/hostile/test_hostile.py",
+    "tests/structured/test_service.py",
+    "tests/entrypoints/test_memory_comes_back.py",
+    "tests/docs/test_examples.py",
+    "tests/server/test_faults.py",
+    "tests/matrix/test_bursts.py",
+    "tests/server/test_app_process.py",
+    "tests/models/test_model_files_that_lie.py",
+    "tests/server/test_resumed_answers.py",
+)
 
 
 class SharedWorkScheduling(LoadFileScheduling):
@@ -55,8 +69,7 @@ class SharedWorkScheduling(LoadFileScheduling):
 
     def _assign_work_unit(self, node: Any) -> None:
         """What is meant for it, or else the first that is left."""
-        others = [scope for scope in self.workqueue if scope not in MOSTLY_WAITING]
-        for scope in (self._waiting() if self._is_spare(node) else others)[: self._has_spare()]:
+        for scope in (self._waiting() if self._is_spare(node) else self._computing())[:1]:
             self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)
 
@@ -68,6 +81,10 @@ class SharedWorkScheduling(LoadFileScheduling):
 
     def _waiting(self) -> list[str]:
         return [scope for scope in MOSTLY_WAITING if scope in self.workqueue]
+
+    def _computing(self) -> list[str]:
+        longest = [scope for scope in LONGEST if scope in self.workqueue]
+        return longest or [scope for scope in self.workqueue if not (self._has_spare() and scope in MOSTLY_WAITING)]
 
     def _has_spare(self) -> bool:
         return self.numnodes > (os.cpu_count() or 1)

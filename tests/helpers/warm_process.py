@@ -84,7 +84,8 @@ def become(start: Start) -> None:
     if start.env.get("PYTHONUNBUFFERED"):
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(line_buffering=True, write_through=True)  # type: ignore[union-attr]
-    _show([sys.executable, "-m", start.module, *start.words])
+    sys.orig_argv = [sys.executable, "-m", start.module, *start.words]  # with which a server replaces itself
+    _show(sys.orig_argv)
     sys.argv[1:] = start.words
     warnings.filterwarnings("ignore", module="runpy")  # the module may have been imported
     status = _status_of(start.module)

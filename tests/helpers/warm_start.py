@@ -24,8 +24,9 @@ import psutil
 
 ENGINES = ("cadence.engine.core_process", "cadence.executor.worker_process")
 SERVERS = ("cadence.entrypoints.cli.main", "cadence.entrypoints.server.api_process", "tests.server.engines")
-TOYS = ("tests.helpers.control_engine",)
-WARM = (*ENGINES, *SERVERS, *TOYS)
+SCRIPTS = ("cadence.vllm",)
+TOYS = ("tests.helpers.control_engine", "tests.server.fake_process")
+WARM = (*ENGINES, *SERVERS, *SCRIPTS, *TOYS)
 PADDING = "." * 2048  # room for a command line
 _PR_SET_CHILD_SUBREAPER = 36
 _cold_exec = asyncio.create_subprocess_exec

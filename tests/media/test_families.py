@@ -20,6 +20,8 @@ from cadence.models.vision.patches import PixelScale
 from tests.helpers.tiny_vision import VISION_FAMILIES
 from tests.helpers.vision_processors import image_processor, open_processor
 
+pytestmark = pytest.mark.device
+
 SIZES = [  # height, width
     (1, 1), (1, 2), (3, 2), (28, 28), (29, 57), (40, 50), (64, 32), (97, 96), (300, 7), (5, 211), (1, 160), (200, 1),
     (333, 500),

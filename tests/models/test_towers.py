@@ -30,6 +30,8 @@ from cadence.models.loader import load_model
 from tests.helpers.tiny_vision import VISION_FAMILIES
 from tests.helpers.vision_processors import image_processor
 
+pytestmark = pytest.mark.device
+
 SQUARES = tuple(family for family in VISION_FAMILIES if family != "llava_next")
 
 

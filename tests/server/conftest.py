@@ -31,6 +31,13 @@ def serve(fake_model: Path) -> Iterator[Callable[..., RunningApp]]:
         yield start
 
 
+@pytest.fixture
+def warm_start(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> None:
+    """One test's servers are forked off a warm process, in a file whose other tests are about starts."""
+    if not pytestconfig.getoption("--cold"):
+        monkeypatch.setattr("subprocess.Popen", WarmPopen)
+
+
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One browser for all pages; a test begins with `Page.forget`, or at an address that no other has."""

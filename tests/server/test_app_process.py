@@ -58,6 +58,7 @@ def test_start_serve_and_drain(server: ServerProcess) -> None:
     assert secret not in server.output()
 
 
+@pytest.mark.usefixtures("warm_start")
 def test_a_second_signal_ends_streams_with_an_error(server: ServerProcess) -> None:
     with server.client() as wire, ThreadPoolExecutor(2) as pool:
         began = [threading.Event(), threading.Event()]
@@ -166,6 +167,7 @@ def test_the_engine_given_up_ends_the_server(fake_model: Path) -> None:
     assert status == 1 and "not available" in message and "deaths" not in message
 
 
+@pytest.mark.usefixtures("warm_start")
 def test_unix_socket(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     path = tmp_path / "api.sock"
     stale = socket.socket(socket.AF_UNIX)

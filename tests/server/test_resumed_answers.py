@@ -14,6 +14,8 @@ import pytest
 
 from tests.server.helpers import ServerProcess
 
+pytestmark = pytest.mark.warm
+
 WAIT_S = 240.0
 STICKS = ("--max-model-len", "512", "--middleware", "tests.server.sticky.StickyMiddleware", "--event-loop-timeout")
 Ask = tuple[str, dict[str, Any]]  # path, body

@@ -23,6 +23,8 @@ from tests.server.helpers import RunningApp
 from tests.server.ledger import read_counters
 from tests.server.test_tls import certificate  # noqa: F401  (a fixture)
 
+pytestmark = pytest.mark.warm
+
 Serve = Callable[..., RunningApp]
 LARGE: dict[str, Any] = {  # about 1 MB as a stream, 300 kB as JSON: several times what the buffers of these tests hold
     "prompt": "to be or not to be", "max_tokens": 900, "logprobs": 20, "ignore_eos": True, "stream": True,

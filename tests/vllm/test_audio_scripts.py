@@ -14,6 +14,8 @@ from tests.arch.source import ROOT
 from tests.helpers.recordings import encoded, tone, wav_file
 from tests.helpers.tiny_whisper import make_whisper
 
+pytestmark = pytest.mark.warm
+
 SCRIPT = """
 import sys
 from vllm import LLM, SamplingParams

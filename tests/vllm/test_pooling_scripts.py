@@ -12,7 +12,7 @@ from tests.helpers.tiny_models import make_tiny
 from tests.helpers.tiny_scorers import make_headed, make_reward
 from tests.vllm.test_names import run
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 SCRIPT = """
 import json

@@ -88,20 +88,23 @@ _LLAVA_TOWER: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class _SectionDefaults:
     kind: str  # its `model_type` where it names none
     fixed: bool = False  # and where it names another
     absent: Mapping[str, Any] = field(default_factory=dict)  # what counts where there is no section at all
     optional: bool = False  # then there is no such part
 
 
-_LLAVA = {TEXT: _Section("llama"), VISION: _Section("clip_vision_model", absent=_LLAVA_TOWER)}
-_IDEFICS = {TEXT: _Section("llama", absent={"rms_norm_eps": 1e-5}), VISION: _Section("idefics3_vision", fixed=True)}
+_LLAVA = {TEXT: _SectionDefaults("llama"), VISION: _SectionDefaults("clip_vision_model", absent=_LLAVA_TOWER)}
+_IDEFICS = {
+    TEXT: _SectionDefaults("llama", absent={"rms_norm_eps": 1e-5}),
+    VISION: _SectionDefaults("idefics3_vision", fixed=True),
+}
 
-_SECTIONS: dict[str, dict[str, _Section]] = {  # by architecture
+_SECTIONS: dict[str, dict[str, _SectionDefaults]] = {  # by architecture
     "Gemma3ForConditionalGeneration": {
-        TEXT: _Section("gemma3_text", fixed=True),
-        VISION: _Section("siglip_vision_model", optional=True),
+        TEXT: _SectionDefaults("gemma3_text", fixed=True),
+        VISION: _SectionDefaults("siglip_vision_model", optional=True),
     },
     "Idefics3ForConditionalGeneration": _IDEFICS,
     "LlavaForConditionalGeneration": _LLAVA,

@@ -92,10 +92,6 @@ class Idefics3ForConditionalGeneration(DecoderLM):
         self.weights = seeing_weights(text.weights, rules, _TOWER_PREFIXES)
 
 
-class SmolVLMForConditionalGeneration(Idefics3ForConditionalGeneration):
-    """The same under another name."""
-
-
 _PROJECTION = Rule("connector.modality_projection.proj.*", "tower.project.*")
 
 _TOWER_PREFIXES = (("vision_model.", "model.vision_model."), ("connector.", "model.connector."))

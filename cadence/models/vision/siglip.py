@@ -12,17 +12,14 @@ from cadence.core.errors import ConfigError
 from cadence.core.pixel_means import HALF
 from cadence.kernels.interface.ops import Ops
 from cadence.models.interface.build import BuildContext, ConfigView
-from cadence.models.interface.model import ModelInputs
 from cadence.models.layers.norm import LayerNorm, NoNorm
 from cadence.models.layers.parameter import empty_parameter
-from cadence.models.vision.clip import VisionDims, layer_rules
+from cadence.models.vision.clip import NO_INPUTS, VisionDims, layer_rules
 from cadence.models.vision.packed import packed_context
 from cadence.models.vision.patches import PatchLinear, PixelScale, patches
 from cadence.models.weight_map import Rule
 
 SIGLIP_SCALE = PixelScale(1 / 255, HALF, HALF)
-
-_NOTHING = (torch.empty(0, dtype=torch.int32), torch.empty(0, dtype=torch.int64))
 
 
 class SiglipVision(nn.Module):
@@ -44,7 +41,7 @@ class SiglipVision(nn.Module):
         of_patches = torch.cat([patches(values.to(self.places.dtype), self.dims.patch) for values in pictures])
         x = self.patch(of_patches, ctx).view(count, -1, self.dims.hidden) + self.placed(height, width)
         x = x.flatten(0, 1)
-        residual, inputs = ops.zeros_like(x), ModelInputs(*_NOTHING)
+        residual, inputs = ops.zeros_like(x), NO_INPUTS
         for layer in self.layers:
             x, residual = layer(x, residual, inputs, ctx)
         return self.norm.add(x, residual, ctx)[0].view(count, height * width, -1)
