@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerFast
 from cadence.config.engine_config import TokenizerConfig
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import InvalidRequestError
-from cadence.text.fill_middle import fill_ends, fill_prompt
 from cadence.text.hf_directory import load_tokenizer
+from cadence.text.service.fill_middle import fill_ends, fill_prompt
 from cadence.text.service.text_service import TextService
 from tests.helpers.tiny_tokenizers import byte_fallback, byte_level, save
 

@@ -22,7 +22,7 @@ from cadence.config.engine_config import (
 from cadence.config.files.sharded_state import SHARDED, check_ranks
 from cadence.config.hf import HFConfig
 from cadence.config.lora import resolve_lora
-from cadence.config.media_config import MediaConfig, resolve_media
+from cadence.config.media_config import resolve_media
 from cadence.config.media_intake import resolve_intake
 from cadence.config.parallel import (
     ParallelConfig,
@@ -122,8 +122,8 @@ def resolve(
     model, quantization = _model(args, files, hf, caps, halves), resolve_quantization(args, files, hf)
     cache_dtype = kv_dtype(args, model, quantization, caps.kind, halves)
     scheduler, device = _scheduler(args, caps, model.max_model_len, inputs.offline), _device(args, caps.kind, inputs)
-    scheduler = _with_encoder(_with_media(scheduler, args, model.media), args, model.encoder)
-    model = _with_step(model, scheduler)
+    model, scheduler = _with_media(model, scheduler, args)
+    scheduler = _with_encoder(scheduler, args, model.encoder)
     if shares_experts(args, hf):
         check_shared(args, model.dtype, caps.kind)
         scheduler = dataclasses.replace(scheduler, burst_steps=1, burst_seconds=0.0)
@@ -313,21 +313,19 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
     )
 
 
-def _with_step(model: ModelConfig, scheduler: SchedulerConfig) -> ModelConfig:
-    if not model.media.exists:
-        return model
-    chunk = min(scheduler.max_num_batched_tokens, model.max_model_len)
-    if scheduler.enable_chunked_prefill:
-        chunk = min(chunk, scheduler.long_prefill_token_threshold or chunk)
-    return dataclasses.replace(model, media=dataclasses.replace(model.media, step=chunk))
-
-
-def _with_media(scheduler: SchedulerConfig, args: EngineArgs, media: MediaConfig) -> SchedulerConfig:
+def _with_media(
+    model: ModelConfig, scheduler: SchedulerConfig, args: EngineArgs
+) -> tuple[ModelConfig, SchedulerConfig]:
     """The encoder cache has room for what two steps encode, and always for one content."""
-    if not media.exists:
-        return scheduler
+    if not model.media.exists:
+        return model, scheduler
+    step = min(scheduler.max_num_batched_tokens, model.max_model_len)
+    if scheduler.enable_chunked_prefill:
+        step = min(step, scheduler.long_prefill_token_threshold or step)
     budget = args.max_num_encoder_tokens or scheduler.max_num_batched_tokens
-    return dataclasses.replace(scheduler, max_num_encoder_tokens=budget, encoder_cache=max(2 * budget, media.longest))
+    cache = max(2 * budget, model.media.longest)
+    model = dataclasses.replace(model, media=dataclasses.replace(model.media, step=step))
+    return model, dataclasses.replace(scheduler, max_num_encoder_tokens=budget, encoder_cache=cache)
 
 
 def _with_encoder(scheduler: SchedulerConfig, args: EngineArgs, encoder: EncoderConfig) -> SchedulerConfig:

@@ -33,7 +33,7 @@ from cadence.entrypoints.server.protocol.completions import CompletionBody
 from cadence.entrypoints.server.protocol.logprobs import TokenNames
 from cadence.entrypoints.server.protocol.sampling import EndpointFields, check_weight, priority_of, sampling_params
 from cadence.entrypoints.server.routes.state import ServerState, State
-from cadence.text.fill_middle import fill_ends, fill_prompt
+from cadence.text.service.fill_middle import fill_ends, fill_prompt
 from cadence.text.service.text_jobs import Kept
 from cadence.text.service.text_service import Encoding
 
