@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.encoder_config import NO_ENCODER, EncoderConfig, resolve_encoder
 from cadence.config.engine_config import SchedulerConfig
 from cadence.config.hf import make_hf_config
+from cadence.config.media_config import NO_MEDIA
 from cadence.config.resolve.resolve import _with_encoder
 from cadence.core.errors import ConfigError
 from tests.helpers.toy_engine import make_config
@@ -24,7 +26,8 @@ def encoder_of(raw: dict[str, Any], **generation: Any) -> EncoderConfig:
 
 
 def scheduled(encoder: EncoderConfig, **options: Any) -> SchedulerConfig:
-    return _with_encoder(make_config(max_num_batched_tokens=64), EngineArgs(model="tiny", **options), encoder)
+    model: Any = SimpleNamespace(encoder=encoder, media=NO_MEDIA)
+    return _with_encoder(make_config(max_num_batched_tokens=64), EngineArgs(model="tiny", **options), model)
 
 
 def test_a_decoder_alone_has_no_encoder() -> None:

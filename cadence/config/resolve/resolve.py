@@ -9,7 +9,7 @@ import math
 from cadence.config.args import EngineArgs
 from cadence.config.caps import Caps
 from cadence.config.context_length import model_context_length
-from cadence.config.encoder_config import EncoderConfig, resolve_encoder
+from cadence.config.encoder_config import resolve_encoder
 from cadence.config.engine_config import (
     CacheConfig,
     DeviceConfig,
@@ -122,8 +122,7 @@ def resolve(
     model, quantization = _model(args, files, hf, caps, halves), resolve_quantization(args, files, hf)
     cache_dtype = kv_dtype(args, model, quantization, caps.kind, halves)
     scheduler, device = _scheduler(args, caps, model.max_model_len, inputs.offline), _device(args, caps.kind, inputs)
-    model, scheduler = _with_media(model, scheduler, args)
-    scheduler = _with_encoder(scheduler, args, model.encoder)
+    model, scheduler = _with_media(model, _with_encoder(scheduler, args, model), args)
     if shares_experts(args, hf):
         check_shared(args, model.dtype, caps.kind)
         scheduler = dataclasses.replace(scheduler, burst_steps=1, burst_seconds=0.0)
@@ -328,11 +327,11 @@ def _with_media(
     return model, dataclasses.replace(scheduler, max_num_encoder_tokens=budget, encoder_cache=cache)
 
 
-def _with_encoder(scheduler: SchedulerConfig, args: EngineArgs, encoder: EncoderConfig) -> SchedulerConfig:
+def _with_encoder(scheduler: SchedulerConfig, args: EngineArgs, model: ModelConfig) -> SchedulerConfig:
     """By default a step has room for as many positions of encoders as for tokens, and always for one input."""
-    budget = args.max_num_encoder_tokens
+    budget, encoder = args.max_num_encoder_tokens, model.encoder
     if not encoder.exists:
-        if budget is not None and not scheduler.encoder_cache:
+        if budget is not None and not model.media.exists:
             logger.warning("the model has no encoder: max_num_encoder_tokens has no effect")
         return scheduler
     if budget is None:
