@@ -19,6 +19,7 @@ class MediaConfig:
     architecture: str = ""  # whose family prepares pictures; "" = there is no tower
     takes_vectors: bool = False  # prompts may be what an embedding would give: `prompt_embeds`
     longest: int = 0  # most vectors of one content; 0 = the model takes text alone
+    step: int = 0  # most tokens of a request in a step: of a content whose tokens see each other no more
     directory: Path = field(default=Path(), compare=False)  # of the model's files
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False)  # its configuration
 

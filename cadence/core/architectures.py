@@ -74,6 +74,7 @@ SEEING = {
     "Idefics3ForConditionalGeneration": "vision.idefics3",
     "LlavaForConditionalGeneration": "vision.llava",
     "LlavaNextForConditionalGeneration": "vision.llava_next",
+    "Qwen2AudioForConditionalGeneration": "vision.qwen_audio",
     "Qwen2VLForConditionalGeneration": "vision.qwen_vl",
     "Qwen2_5_VLForConditionalGeneration": "vision.qwen_vl",
     "SmolVLMForConditionalGeneration": "vision.idefics3:Idefics3ForConditionalGeneration",

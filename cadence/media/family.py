@@ -49,7 +49,7 @@ class MediaFamily(Protocol):
     max_length: Mapping[str, int]  # by kind, most vectors of one content
 
     def prepare(self, kind: str, medium: Any) -> Prepared:
-        """medium: a `Picture`, a `Video`; of sound [n] float32 samples and their rate"""
+        """medium: a `Picture`, a `Video`, a `Sound`"""
         ...
 
     def rope_segments(self, items: Sequence[MediaItem]) -> npt.NDArray[np.int32]:
@@ -63,6 +63,7 @@ _FAMILIES = {
     "Idefics3ForConditionalGeneration": "idefics3:IdeficsFamily",
     "LlavaForConditionalGeneration": "llava:LlavaFamily",
     "LlavaNextForConditionalGeneration": "llava_next:LlavaNextFamily",
+    "Qwen2AudioForConditionalGeneration": "qwen_audio:QwenAudioFamily",
     "Qwen2VLForConditionalGeneration": "qwen_vl:QwenFamily",
     "Qwen2_5_VLForConditionalGeneration": "qwen_vl:QwenFamily",
     "SmolVLMForConditionalGeneration": "idefics3:IdeficsFamily",

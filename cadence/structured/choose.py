@@ -12,9 +12,9 @@ from cadence.structured.structural_tag import schema_parts, structural_tag_as_la
 
 LIMITS_OF_STRINGS = ("minLength", "maxLength", "pattern", "format")
 MAX_CHOICE_BYTES = 4096  # of all choices together: beyond, xgrammar takes seconds
-# Of a schema, or of all in a structural tag. What xgrammar takes grows with the square: of 4 KiB a second and 350 MiB,
-# of 12 KiB 7 s and 1.5 GiB. The other takes 20 ms and no more per mask.
-MAX_SCHEMA_BYTES = 4096
+# Of a schema, or of a structural tag. What xgrammar takes grows with the square: of 2 KiB half a second of CPU time, of
+# 4 KiB two and 400 MiB, of 12 KiB ten and 1.5 GiB. The other takes 20 ms, and as long for most masks.
+MAX_SCHEMA_BYTES = 2048
 
 
 def choose_backend(spec: GrammarSpec) -> GrammarBackend:

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "text": {"core", "config", "gguf", "process"},
     "structured": {"core", "config", "process", "text"},
     "audio": {"core", "config"},
-    "media": {"core", "config"},
+    "media": {"core", "config", "audio"},
     "scheduler": {"core", "config"},
     "device": {"core", "config"},
     "kernels": {"core", "config", "device"},

@@ -103,17 +103,23 @@ def alone(plain: LLM) -> Answers:
     return found
 
 
-def check_parity(oracle: SeeingOracle, family: str, answer: tuple[list[int], list[float]], text: str, pictures: Any):
+def check_parity(lines: torch.Tensor, answer: tuple[list[int], list[float]], barred: Sequence[int] = ()) -> None:
+    """lines: the oracle's, of these tokens. barred: what could not be chosen"""
     tokens, logprobs = answer
-    lines = oracle.logprobs(text.replace("IMAGE", SIGN.get(family, "<image>")), pictures, tokens)
-    assert tokens == lines.argmax(dim=-1).tolist()
+    allowed = lines.index_fill(1, torch.tensor(list(barred), dtype=torch.int64), -torch.inf)
+    assert tokens == allowed.argmax(dim=-1).tolist()
     expected = lines[torch.arange(len(tokens)), torch.tensor(tokens)]
     torch.testing.assert_close(torch.tensor(logprobs), expected, atol=1e-4, rtol=1e-4)
 
 
+def barring(pads: Sequence[int]) -> SamplingParams:
+    """Tokens that the oracle counts as a picture's, wherever they stand."""
+    return SamplingParams(**PLAIN, logit_bias=dict.fromkeys(pads, -100.0))
+
+
 def test_tokens_and_logprobs_are_those_of_transformers(made: Made, alone: Answers) -> None:
     for answer, (text, pictures) in zip(alone, PROMPTS, strict=False):
-        check_parity(made[1], "llava", answer, text, pictures)
+        check_parity(made[1].logprobs(text.replace("IMAGE", "<image>"), pictures, answer[0]), answer)
     assert alone[0] != alone[4], "another picture, another answer"
 
 
@@ -140,10 +146,11 @@ def test_every_family_says_what_transformers_says(tmp_path: Path, family: str) -
     directory = make_vision(family, tmp_path / family)
     oracle = SeeingOracle(directory)
     llm = LLM(model=str(directory), **BASE, max_num_batched_tokens=64, long_prefill_token_threshold=23)
+    pads, sign = [oracle.model.config.image_token_id], SIGN.get(family, "<image>")
     for _ in range(2):
-        found = answers(llm.generate([prompt(*each, family) for each in PROMPTS], GREEDY, use_tqdm=False))
+        found = answers(llm.generate([prompt(*each, family) for each in PROMPTS], barring(pads), use_tqdm=False))
         for answer, (text, pictures) in zip(found, PROMPTS, strict=True):
-            check_parity(oracle, family, answer, text, pictures)
+            check_parity(oracle.logprobs(text.replace("IMAGE", sign), pictures, answer[0]), answer, pads)
 
 
 @pytest.mark.parametrize("generation", mostly_wide(GENERATIONS, ("2.5",)))
@@ -153,15 +160,11 @@ def test_tokens_stand_by_line_and_column(tmp_path: Path, generation: str) -> Non
     oracle = QwenOracle(directory)
     llm = LLM(model=str(directory), **BASE, max_num_batched_tokens=64, long_prefill_token_threshold=23)
     pads = [IMAGE_PAD, VIDEO_PAD]  # which the oracle counts wherever they stand
-    params = SamplingParams(**PLAIN, logit_bias=dict.fromkeys(pads, -100.0))
     for _ in range(2):
-        outputs = llm.generate([prompt(*each, "qwen") for each in PROMPTS], params, use_tqdm=False)
-        for output, (tokens, logprobs), (_, pictures) in zip(outputs, answers(outputs), PROMPTS, strict=True):
+        outputs = llm.generate([prompt(*each, "qwen") for each in PROMPTS], barring(pads), use_tqdm=False)
+        for output, answer, (_, pictures) in zip(outputs, answers(outputs), PROMPTS, strict=True):
             assert output.prompt_token_ids is not None
-            lines = oracle.logprobs(output.prompt_token_ids, pictures, tokens)
-            assert tokens == lines.index_fill(1, torch.tensor(pads), -torch.inf).argmax(dim=-1).tolist()
-            expected = lines[torch.arange(len(tokens)), torch.tensor(tokens)]
-            torch.testing.assert_close(torch.tensor(logprobs), expected, atol=1e-4, rtol=1e-4)
+            check_parity(oracle.logprobs(output.prompt_token_ids, pictures, answer[0]), answer, pads)
 
 
 def counting(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -240,6 +243,12 @@ def test_vectors_are_what_tokens_would_be(tmp_path: Path) -> None:
     for given, message in refused:
         with pytest.raises(InvalidRequestError, match=message):
             llm.generate(given, GREEDY, use_tqdm=False)
+
+
+def test_a_picture_whose_tokens_see_each_other_must_fit_into_a_step(tmp_path: Path) -> None:
+    llm = LLM(model=str(make_vision("gemma3", tmp_path / "gemma3")), **BASE, max_num_batched_tokens=15)
+    with pytest.raises(InvalidRequestError, match="takes 16 tokens; this engine takes at most 15 at once"):
+        llm.generate(prompt("IMAGE", [FIRST], "gemma3"), GREEDY, use_tqdm=False)
 
 
 def test_what_does_not_fit_together_is_said(plain: LLM, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ MOSTLY_WAITING = (  # the longest first; those with a browser one after another,
     "tests/server/test_webui_embed.py",
     "tests/server/test_docs_browser.py",
     "tests/server/test_slow_readers.py",
+    "tests/server/test_resumed_answers.py",
     "tests/distributed/test_faults.py",
     "tests/distributed/test_ray.py",
     "tests/distributed/test_api_processes.py",
@@ -53,7 +54,6 @@ LONGEST = (  # of those that compute: ten seconds and more, the longest first
     "tests/matrix/test_bursts.py",
     "tests/server/test_app_process.py",
     "tests/models/test_model_files_that_lie.py",
-    "tests/server/test_resumed_answers.py",
 )
 
 

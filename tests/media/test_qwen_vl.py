@@ -283,6 +283,7 @@ def test_what_is_refused(directories: dict[str, Path]) -> None:
         ({"min_pixels": 5000, "max_pixels": 4000}, "pixels"),
         ({"max_pixels": 2**40}, "pixels"),
         ({"size": {}}, "pixels"),
+        ({"size": [1, 2]}, "pixels"),
         ({"merge_size": 4}, "merge_size must be 2"),
         ({"do_resize": False}, "do_resize must be True"),
     ],

@@ -41,6 +41,7 @@ class ScriptedEngine:
         self.aborted = 0
         self.polls = 0
         self.speculates = False
+        self.modalities = ["text"]
         self.open: dict[str, int] = {}  # request id -> tokens sent
         self.tokens = Counter("vllm:generation_tokens", {})
         self.drafts = NO_DRAFTS  # every fourth token begins a forward that verified four and kept three
@@ -135,7 +136,8 @@ def build(engine: ScriptedEngine, delay: float = 0.02, key: str = "") -> FastAPI
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [{"id": engine.model_name, "max_model_len": 2048}]}
+        card = {"id": engine.model_name, "max_model_len": 2048, "input_modalities": engine.modalities}
+        return {"object": "list", "data": [card]}
 
     @app.post("/v1/embeddings", response_model=None)
     async def embed(request: Request) -> Response:
@@ -160,7 +162,9 @@ def build(engine: ScriptedEngine, delay: float = 0.02, key: str = "") -> FastAPI
 
 
 async def _play(engine: ScriptedEngine, body: dict[str, Any], delay: float) -> AsyncIterator[str]:
-    verb, _, rest = body["messages"][-1]["content"].partition(":")
+    said = body["messages"][-1]["content"]  # after its pictures, if there are some
+    text = said if isinstance(said, str) else said[-1].get("text", "")
+    verb, _, rest = text.partition(":")
     yield _event({"id": "x", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
     if verb == "echo":
         yield _event({"id": "x", "choices": [{"index": 0, "delta": {"content": rest}}]})

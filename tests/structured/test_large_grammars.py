@@ -57,8 +57,8 @@ def test_a_structural_tag_of_many_functions_is_followed(open_service: Open) -> N
 
 
 def test_what_takes_xgrammar_too_much_memory_is_not_left_to_it(open_service: Open) -> None:
-    """Where the backend is open. Compiled, the schema has 2 MiB there, and 2 KiB here."""
-    service, text = open_service(dataclasses.replace(LIMITS, compiled_bytes=MB)), json.dumps(schema("p", 30))
+    """Where the backend is open. Compiled, the schema has 3 MiB there, and 2 KiB here."""
+    service, text = open_service(dataclasses.replace(LIMITS, compiled_bytes=MB)), json.dumps(schema("p", 38))
     found = outcome_of(service.request(spec("json_schema", text)))
     assert isinstance(found, Grammar) and found.backend == GrammarBackend.LLGUIDANCE
     forced = outcome_of(service.request(spec("json_schema", text, "xgrammar")))

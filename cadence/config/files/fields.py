@@ -225,7 +225,11 @@ FIELDS: Mapping[str, FieldType] = {
     "forced_bos_token_id": Nullable(TOKEN_ID),
     "bad_words_ids": Nullable(ListOf(ListOf(Integer(0, MOST_ID)))),
     **dict.fromkeys(
-        ("image_token_id", "image_token_index", "boi_token_index", "eoi_token_index"), Nullable(TOKEN_ID)
+        (
+            "image_token_id", "image_token_index", "video_token_id", "audio_token_id", "audio_token_index",
+            "boi_token_index", "eoi_token_index",
+        ),
+        Nullable(TOKEN_ID),
     ),
     "scale_factor": Integer(1, 64),
     "mm_tokens_per_image": Integer(1, 2**16),

@@ -109,6 +109,7 @@ _SECTIONS: dict[str, dict[str, _SectionDefaults]] = {  # by architecture
     "Idefics3ForConditionalGeneration": _IDEFICS,
     "LlavaForConditionalGeneration": _LLAVA,
     "LlavaNextForConditionalGeneration": _LLAVA,
+    "Qwen2AudioForConditionalGeneration": {TEXT: _SectionDefaults("qwen2")},
     "SmolVLMForConditionalGeneration": _IDEFICS,
 }
 

@@ -123,6 +123,7 @@ def resolve(
     cache_dtype = kv_dtype(args, model, quantization, caps.kind, halves)
     scheduler, device = _scheduler(args, caps, model.max_model_len, inputs.offline), _device(args, caps.kind, inputs)
     scheduler = _with_encoder(_with_media(scheduler, args, model.media), args, model.encoder)
+    model = _with_step(model, scheduler)
     if shares_experts(args, hf):
         check_shared(args, model.dtype, caps.kind)
         scheduler = dataclasses.replace(scheduler, burst_steps=1, burst_seconds=0.0)
@@ -310,6 +311,15 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
         min_prompt_tokens=defaults.min_prompt_tokens,
         adapter_slots=args.max_loras if args.enable_lora else 0,
     )
+
+
+def _with_step(model: ModelConfig, scheduler: SchedulerConfig) -> ModelConfig:
+    if not model.media.exists:
+        return model
+    chunk = min(scheduler.max_num_batched_tokens, model.max_model_len)
+    if scheduler.enable_chunked_prefill:
+        chunk = min(chunk, scheduler.long_prefill_token_threshold or chunk)
+    return dataclasses.replace(model, media=dataclasses.replace(model.media, step=chunk))
 
 
 def _with_media(scheduler: SchedulerConfig, args: EngineArgs, media: MediaConfig) -> SchedulerConfig:

@@ -12,15 +12,15 @@ import numpy as np
 from cadence.config.media_config import MediaConfig
 from cadence.core.errors import InvalidRequestError
 from cadence.core.media import AUDIO, IMAGE, VECTORS, VIDEO, MediaInput, MediaItem
-from cadence.engine.text.prompts import MediaList, ParsedPrompt
+from cadence.engine.text.prompts import AudioClip, MediaList, ParsedPrompt
 from cadence.engine.text.token_ids import integers
+from cadence.media.as_media import as_picture, as_video
 from cadence.media.family import FamilyFiles, MediaFamily, Prepared, open_family
-from cadence.media.picture import as_picture
-from cadence.media.video import as_video
+from cadence.media.sound import as_sound
 from cadence.text.null_tokenizer import AnyTokenizer
 
 _FIELD = "multi_modal_data"
-_READERS: Mapping[str, Callable[[Any, str], Any]] = {IMAGE: as_picture, VIDEO: as_video}
+_READERS: Mapping[str, Callable[[Any, str], Any]] = {IMAGE: as_picture, VIDEO: as_video, AUDIO: as_sound}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,14 @@ class MediaPrompts:
         """-> the tokens of the prompt with room for what comes of its media, and these"""
         if parsed.source is None or isinstance(parsed.source, MediaInput):
             return parsed
-        if not isinstance(parsed.source, MediaList):
+        source = parsed.source
+        if isinstance(source, AudioClip):
+            source = MediaList({AUDIO: [(source.samples, source.rate)]})
+        if not isinstance(source, MediaList):
             raise InvalidRequestError("encoder_prompt cannot be used: this model is a decoder", "encoder_prompt")
-        if parsed.source.vectors is not None:
-            return vectors_prompt(parsed, parsed.source.vectors, self._config)
-        token_ids, placed = self._expanded(parsed, self._prepared(parsed.source))
+        if source.vectors is not None:
+            return vectors_prompt(parsed, source.vectors, self._config)
+        token_ids, placed = self._expanded(parsed, self._prepared(source))
         items = self._items(token_ids, placed)
         segments_np = self._family.rope_segments(items)
         return replace(parsed, token_ids=token_ids, source=MediaInput(tuple(items), segments_np))
@@ -80,12 +83,13 @@ class MediaPrompts:
         return found
 
     def _one(self, kind: str, given: Any, name: str) -> Prepared:
-        prepared = self._family.prepare(kind, given if kind == AUDIO else _READERS[kind](given, name))
+        prepared = self._family.prepare(kind, _READERS[kind](given, name))
+        config, whole = self._config, self._family.both_ways
+        most = min(config.longest, config.step) if whole else config.longest
         for content in prepared.contents:
-            if content.length > self._config.longest:
-                message = (
-                    f"{name} takes {content.length} tokens; this engine takes at most {self._config.longest} at once"
-                )
+            if content.length > most:
+                option = "max_num_batched_tokens" if whole else "max_model_len"
+                message = f"{name} takes {content.length} tokens; this engine takes at most {most} at once ({option})"
                 raise InvalidRequestError(message, name)
         return prepared
 

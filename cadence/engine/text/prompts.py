@@ -169,6 +169,8 @@ def _media(data: Any) -> AudioClip | MediaList | None:
     if set(data) != {"audio"}:
         return MediaList({kind: list(given) if isinstance(given, list) else [given] for kind, given in data.items()})
     audio = data["audio"]
+    if isinstance(audio, list) and len(audio) > 1 and all(isinstance(each, tuple) for each in audio):
+        return MediaList({"audio": audio})
     if isinstance(audio, list) and len(audio) == 1:
         audio = audio[0]
     if not isinstance(audio, tuple) or len(audio) != 2:

@@ -169,7 +169,8 @@ def _between_marks(text: str) -> str:
 
 
 def _pixels(settings: Mapping[str, Any]) -> tuple[int, int]:
-    size = settings.get("size") or {}
+    told = settings.get("size")
+    size = told if isinstance(told, Mapping) else {}
     low = settings.get("min_pixels") or size.get("shortest_edge")
     high = settings.get("max_pixels") or size.get("longest_edge")
     if not (isinstance(low, int) and isinstance(high, int) and 1 <= low <= high <= _MOST_PIXELS):

@@ -27,14 +27,14 @@ from cadence.models.seq2seq.sides import (
 )
 from cadence.models.weight_map import Rule, WeightMap
 
-_TAPS = 3  # frames that a convolution sees: one before, its own, one after
+TAPS = 3  # frames that a convolution sees: one before, its own, one after
 _KEY = "k_proj.weight"  # all that there is of the map that makes keys
 
 WHISPER_WEIGHTS = WeightMap(
     (
-        Rule("model.encoder.conv1.weight", "encoder.front.first.weight", kernel=(_TAPS,)),
+        Rule("model.encoder.conv1.weight", "encoder.front.first.weight", kernel=(TAPS,)),
         Rule("model.encoder.conv1.bias", "encoder.front.first.bias"),
-        Rule("model.encoder.conv2.weight", "encoder.front.second.weight", kernel=(_TAPS,)),
+        Rule("model.encoder.conv2.weight", "encoder.front.second.weight", kernel=(TAPS,)),
         Rule("model.encoder.conv2.bias", "encoder.front.second.bias"),
         Rule("model.encoder.embed_positions.*", "encoder.front.places.*"),
         *side_rules("encoder", "encoder.", _KEY),
@@ -69,8 +69,8 @@ class SoundFront(nn.Module):
 
     def __init__(self, build: BuildContext, mels: int, hidden: int, positions: int) -> None:
         super().__init__()
-        self.first = FrameLinear(build, mels * _TAPS, hidden, bias=True)
-        self.second = FrameLinear(build, hidden * _TAPS, hidden, bias=True)
+        self.first = FrameLinear(build, mels * TAPS, hidden, bias=True)
+        self.second = FrameLinear(build, hidden * TAPS, hidden, bias=True)
         self.places = PositionTable(build, positions, hidden, 0)
 
     def forward(self, batch: EncoderBatch, ctx: ForwardContext) -> torch.Tensor:
@@ -88,10 +88,10 @@ class SoundFront(nn.Module):
 
 
 def _neighbours(frames: torch.Tensor, stride: int) -> torch.Tensor:
-    """frames [n, channels] -> [ceil(n / stride), channels * _TAPS]: of every channel the frames around an output's.
+    """frames [n, channels] -> [ceil(n / stride), channels * TAPS]: of every channel the frames around an output's.
     Before the first frame and after the last there are zeros."""
     padded = nn.functional.pad(frames, (0, 0, 1, 1))
-    return padded.unfold(0, _TAPS, stride).flatten(1)
+    return padded.unfold(0, TAPS, stride).flatten(1)
 
 
 class WhisperForConditionalGeneration(EncoderDecoderLM):

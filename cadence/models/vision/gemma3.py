@@ -75,10 +75,19 @@ class Gemma3ForConditionalGeneration(DecoderLM):
         tower = _tower(hf, build)
         super().__init__(seeing_parts(text, tower))
         if isinstance(tower, Gemma3Tower):
+            _check_window(hf, tower)
             rules = (*siglip_rules("vision_tower", "tower.vision", tower.dims, last_norm=True), *_PROJECTOR_RULES)
             self.weights = seeing_weights(text.weights, rules, _TOWER_PREFIXES, ("**vision_tower.**.head.**",))
         else:
             self.weights = seeing_weights(text.weights, (), (), ("**vision_tower.**", "**multi_modal_projector.**"))
+
+
+def _check_window(hf: ConfigView, tower: Gemma3Tower) -> None:
+    """A picture's tokens see all of it in every layer: both ways a window shows as much only if it is as long."""
+    window, length = hf.get("sliding_window"), tower.side**2
+    if window and window < length:
+        message = f"sliding_window {window} is less than the {length} tokens of a picture (mm_tokens_per_image)"
+        raise ConfigError(message, field="sliding_window")
 
 
 def _tower(hf: ConfigView, build: BuildContext) -> Tower:

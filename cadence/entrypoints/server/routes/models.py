@@ -37,6 +37,7 @@ class ModelCard(BaseModel):
     root: str  # what was loaded
     parent: str | None = None
     max_model_len: int  # tokens, prompt and output together
+    input_modalities: list[str]  # text, and what else prompts may have
     permission: list[ModelPermission] = Field(default_factory=list)
 
 
@@ -75,5 +76,6 @@ def _card(state: ServerState, name: str) -> ModelCard:
         created=state.started,
         root=model.files.name,
         max_model_len=model.max_model_len,
+        input_modalities=["text", *state.llm.inputs.placeholders],
         permission=[permission],
     )

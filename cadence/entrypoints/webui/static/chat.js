@@ -4,6 +4,7 @@ import { Answer } from "./answer.js";
 import { copyButton } from "./copy.js";
 import { button, byId, element } from "./dom.js";
 import { forget, keep, kept } from "./keep.js";
+import { contentOf, image, Pictures } from "./pictures.js";
 
 const DRAW_MS = 40; // between two drawings, or
 const DRAW_SHARE = 8; // this many times as long as the last one took
@@ -14,7 +15,8 @@ const MOST_PIECES = 1024; // of an answer without max_tokens; more could be refu
 export class Chat {
   #settings;
   #onRefused;
-  #turns = []; // { question, node, answer }
+  #pictures = new Pictures();
+  #turns = []; // { question, pictures, node, answer }
   #running = null; // AbortController of the answer being written
   #log = byId("messages");
   #drawing = 0; // timer; 0 while nothing waits to be drawn
@@ -41,13 +43,18 @@ export class Chat {
     return this.#running ? this.#turns.at(-1).answer.requestId : "";
   }
 
+  /** Whether the model sees. */
+  set sees(sees) {
+    this.#pictures.offered = sees;
+  }
+
   stop() {
     this.#running?.abort();
   }
 
   #restore() {
-    for (const { question, answer } of kept()) {
-      const turn = { question, node: this.#ask(question), answer: Answer.of(answer) };
+    for (const { question, pictures, answer } of kept()) {
+      const turn = { question, pictures, node: this.#ask(question, pictures), answer: Answer.of(answer) };
       this.#log.append(turn.answer.node);
       this.#turns.push(turn);
     }
@@ -66,18 +73,21 @@ export class Chat {
     event.preventDefault();
     const field = byId("prompt");
     const question = field.value.trim();
-    if (!question || this.#running) return;
+    if (this.#running || !(question || this.#pictures.any)) return;
     field.value = "";
     this.#fit();
-    this.#turns.push({ question, node: this.#ask(question), answer: null });
+    const pictures = this.#pictures.take();
+    this.#turns.push({ question, pictures, node: this.#ask(question, pictures), answer: null });
     this.#write();
   }
 
   /** Shows a question. */
-  #ask(question) {
+  #ask(question, pictures) {
     byId("empty").hidden = true;
     const head = element("h3", "", "You", copyButton("Copy message", () => question));
-    const node = element("article", "message question", head, element("div", "body", question));
+    const node = element("article", "message question", head);
+    if (pictures.length) node.append(element("div", "seen", ...pictures.map(image)));
+    if (question) node.append(element("div", "body", question));
     this.#log.append(node);
     return node;
   }
@@ -144,10 +154,11 @@ export class Chat {
   #messages() {
     const earlier = this.#turns.slice(0, -1).filter((turn) => turn.answer?.text);
     const said = earlier.flatMap((turn) => [
-      { role: "user", content: turn.question },
+      { role: "user", content: contentOf(turn.question, turn.pictures) },
       { role: "assistant", content: turn.answer.text },
     ]);
-    return [...this.#settings.opening, ...said, { role: "user", content: this.#turns.at(-1).question }];
+    const { question, pictures } = this.#turns.at(-1);
+    return [...this.#settings.opening, ...said, { role: "user", content: contentOf(question, pictures) }];
   }
 
   #explain(answer, error) {
@@ -175,7 +186,11 @@ export class Chat {
   #keep() {
     clearTimeout(this.#keeping);
     this.#keeping = 0;
-    if (this.#turns.length && !this.#leaving) keep(this.#turns.map(({ question, answer }) => ({ question, answer: answer.kept })));
+    if (this.#turns.length && !this.#leaving) this.#save();
+  }
+
+  #save() {
+    keep(this.#turns.map(({ question, pictures, answer }) => ({ question, pictures, answer: answer.kept })));
   }
 
   #clear() {

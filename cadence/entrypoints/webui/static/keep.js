@@ -10,12 +10,12 @@ export const MAX_CHARACTERS = 1_000_000;
 
 const TEXTS = ["name", "text", "reasoning", "meta", "error"];
 
-/** The turns, { question, answer }, oldest first. What does not look like turns is forgotten. */
+/** The turns, { question, pictures, answer }, oldest first. What does not look like turns is forgotten. */
 export function kept() {
   for (const store of stores()) {
     try {
       const turns = JSON.parse(store.getItem(NAME));
-      if (Array.isArray(turns)) return turns.filter(isTurn).slice(-MAX_TURNS);
+      if (Array.isArray(turns)) return turns.map(withPictures).filter(isTurn).slice(-MAX_TURNS);
     } catch {
       store.removeItem(NAME);
     }
@@ -43,7 +43,13 @@ export function forget() {
 /** This tab's own first, then what any tab kept last. */
 const stores = () => [session(), local()];
 
+/** Turns of an earlier version have none. */
+const withPictures = (turn) => (turn && typeof turn === "object" ? { pictures: [], ...turn } : turn);
+
+const isPicture = (picture) => typeof picture?.name === "string" && /^data:\w+\/(png|jpeg);base64,/.test(picture.url);
+
 function isTurn(turn) {
   const answer = turn?.answer;
-  return typeof turn?.question === "string" && Boolean(answer) && TEXTS.every((name) => typeof answer[name] === "string");
+  const seen = Array.isArray(turn?.pictures) && turn.pictures.every(isPicture);
+  return seen && typeof turn.question === "string" && Boolean(answer) && TEXTS.every((name) => typeof answer[name] === "string");
 }

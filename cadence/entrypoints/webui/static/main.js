@@ -57,6 +57,7 @@ function showModels(models) {
   select.replaceChildren(...models.map((model) => element("option", "", model.id)));
   if (models.some((model) => model.id === chosen)) select.value = chosen;
   select.disabled = models.length < 2;
+  chat.sees = Boolean(models[0]?.input_modalities?.includes("image"));
   const length = models[0]?.max_model_len;
   setText(byId("context"), length ? `${length.toLocaleString("en")} tokens of context` : "");
 }
