@@ -49,6 +49,20 @@ class MediaItem:
 
 
 @dataclass(frozen=True, slots=True)
+class MediaStats:
+    """Contents that requests came to since the start."""
+
+    queries: int = 0
+    hits: int = 0  # of these, those that had been encoded before
+
+    def plus(self, other: MediaStats) -> MediaStats:
+        return MediaStats(self.queries + other.queries, self.hits + other.hits)
+
+
+NO_MEDIA_STATS = MediaStats()
+
+
+@dataclass(frozen=True, slots=True)
 class MediaInput(Attachment):
     """All that a prompt has, in order of their tokens; none overlap.
 

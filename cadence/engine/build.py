@@ -14,7 +14,7 @@ from cadence.config.caps import Caps
 from cadence.config.engine_config import EngineConfig, ModelConfig
 from cadence.config.generation import default_sampling
 from cadence.config.resolve.resolve import fit_context, idle_options
-from cadence.core.contract.control import ALLOCATE_KV, KV_BLOCKS, WARM_UP
+from cadence.core.contract.control import ALLOCATE_KV, KV_BLOCKS, RESET_ENCODER_CACHE, WARM_UP
 from cadence.core.kv_spec import KVLayout
 from cadence.core.sampling_params import is_on_device
 from cadence.engine.adapter_preparer import AdapterPreparer
@@ -87,7 +87,8 @@ def build_engine(
     num_blocks = config.cache.num_blocks_override or call(KV_BLOCKS, None)
     config = fit_context(config, args, _longest_request(config, layout, num_blocks))
     slots = AdapterSlots(config.scheduler.adapter_slots)
-    features = _features(config, layout, slots, logits_processors)
+    encoded = EncoderCache(config.scheduler.encoder_cache)
+    features = _features(config, layout, slots, encoded, logits_processors)
     scheduler = _scheduler(config, layout, num_blocks, features)
     call(ALLOCATE_KV, num_blocks)
     call(WARM_UP, config.device.warmup)
@@ -96,6 +97,7 @@ def build_engine(
     adapters = AdapterPreparer(call, config.lora.max_cpu_loras, slots)
     intake = Intake([grammars, adapters], adapters.handlers())
     core = EngineCore(scheduler, opened.executor, intake, config.scheduler.steps_in_flight, opened.queues_work)
+    core.handle(RESET_ENCODER_CACHE, encoded.forget)
     return EngineParts(
         config=config,
         core=core,
@@ -161,7 +163,11 @@ def _runs(config: EngineConfig) -> RunLimits:
 
 
 def _features(
-    config: EngineConfig, layout: KVLayout, slots: AdapterSlots, logits_processors: Sequence[Callable[..., Any]]
+    config: EngineConfig,
+    layout: KVLayout,
+    slots: AdapterSlots,
+    encoded: EncoderCache,
+    logits_processors: Sequence[Callable[..., Any]],
 ) -> list[HostFeature]:
     """All that the scheduler has beside itself, in the order in which they are asked."""
     features: list[HostFeature] = []
@@ -175,9 +181,7 @@ def _features(
         if config.parallel.pipeline_parallel_size == 1:  # a stage does not see where the layers of others look
             features.append(AlignedRequests())
     if config.scheduler.encoder_cache:
-        features.append(
-            MediaContents(EncoderCache(config.scheduler.encoder_cache), config.scheduler.max_num_encoder_tokens)
-        )
+        features.append(MediaContents(encoded, config.scheduler.max_num_encoder_tokens))
     if config.speculative.enabled:
         num_rows = config.scheduler.max_num_seqs
         features.append(HostDrafts(_draft_policy(config, num_rows), num_rows))

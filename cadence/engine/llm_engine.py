@@ -243,6 +243,12 @@ class LLMEngine:
         are preempted, and computed again from their first token on. There is no connector to reset."""
         return self._call(control.RESET_PREFIX_CACHE, reset_running_requests)
 
+    def reset_encoder_cache(self) -> None:
+        """Forgets what was made of pictures and sounds; requests that run have theirs encoded again."""
+        self._call(control.RESET_ENCODER_CACHE, None)
+
+    reset_mm_cache = reset_encoder_cache  # there is no other cache of media
+
     def add_lora(self, lora_request: object) -> bool:
         """Reads an adapter into host memory before a request names it. Raises an AdapterError for one that cannot be
         used."""

@@ -125,6 +125,12 @@ class AsyncLLMEngine:
         """As `LLMEngine.reset_prefix_cache`."""
         return await self._call(self._llm.reset_prefix_cache(reset_running_requests))
 
+    async def reset_encoder_cache(self) -> None:
+        """As `LLMEngine.reset_encoder_cache`."""
+        await self._call(self._llm.reset_encoder_cache())
+
+    reset_mm_cache = reset_encoder_cache
+
     async def pause_generation(
         self, *, mode: str = "abort", wait_for_inflight_requests: bool = False, clear_cache: bool = True
     ) -> None:

@@ -78,6 +78,8 @@ class AsyncInputs:
 
     async def _cut(self, prompt: ParsedPrompt, kept: int) -> ParsedPrompt:
         """kept: tokens of a text at most, special ones included; 0 = all"""
+        if prompt.source is not None:
+            return await asyncio.to_thread(self._inputs.prompts.divided, prompt)
         if not kept or prompt.token_ids is not None:
             return await self._tokenised(prompt)
         texts, text = self._texts.loaded(), prompt.text or ""

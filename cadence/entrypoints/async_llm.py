@@ -15,13 +15,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
 from cadence.core.alignment import AlignmentSpec
-from cadence.core.contract.control import (
-    ADD_ADAPTER,
-    LIST_ADAPTERS,
-    PIN_ADAPTER,
-    REMOVE_ADAPTER,
-    RESET_PREFIX_CACHE,
-)
+from cadence.core.contract import control
 from cadence.core.contract.engine_state import EngineState, joined
 from cadence.core.contract.messages import EngineInfo
 from cadence.core.contract.step import FloatArray
@@ -302,7 +296,14 @@ class AsyncLLM:
 
     async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
         self._check_alive()
-        return await self._supervisor.call(RESET_PREFIX_CACHE, reset_running_requests)
+        return await self._supervisor.call(control.RESET_PREFIX_CACHE, reset_running_requests)
+
+    async def reset_encoder_cache(self) -> None:
+        """As `LLMEngine.reset_encoder_cache`."""
+        self._check_alive()
+        await self._supervisor.call(control.RESET_ENCODER_CACHE, None)
+
+    reset_mm_cache = reset_encoder_cache  # there is no other cache of media
 
     async def pause_generation(self, mode: str = "abort", clear_cache: bool = True) -> None:
         """New requests wait for `resume_generation`. Those that run are aborted, waited for (`wait`), or go on then
@@ -331,22 +332,23 @@ class AsyncLLM:
         """Reads an adapter into host memory before a request names it. Raises an AdapterError for one that cannot be
         used. A restarted engine has it again."""
         self._check_alive()
-        return await self._supervisor.call(ADD_ADAPTER, required_adapter(lora_request, self.config.lora.enabled))
+        adapter = required_adapter(lora_request, self.config.lora.enabled)
+        return await self._supervisor.call(control.ADD_ADAPTER, adapter)
 
     async def remove_lora(self, lora_id: int) -> bool:
         """Forgets an adapter: requests that run keep it, later ones have it read again. -> whether there was one"""
         self._check_alive()
-        return await self._supervisor.call(REMOVE_ADAPTER, checked_number(lora_id))
+        return await self._supervisor.call(control.REMOVE_ADAPTER, checked_number(lora_id))
 
     async def list_loras(self) -> set[int]:
         """The ids of the adapters in host memory."""
         self._check_alive()
-        return set(await self._supervisor.call(LIST_ADAPTERS, None))
+        return set(await self._supervisor.call(control.LIST_ADAPTERS, None))
 
     async def pin_lora(self, lora_id: int) -> bool:
         """Keeps an adapter in host memory, and in the slot that its first request gets, until it is removed."""
         self._check_alive()
-        return await self._supervisor.call(PIN_ADAPTER, checked_number(lora_id))
+        return await self._supervisor.call(control.PIN_ADAPTER, checked_number(lora_id))
 
     async def shutdown(self, drain: bool) -> None:
         """With `drain`, requests under way finish first; without, their readers get an error."""

@@ -27,14 +27,7 @@ from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
 from cadence.engine.profiler import Profiler
 from cadence.engine.text.beam import BeamSearch, LiveBeam, run_rounds
-from cadence.engine.text.prompts import (
-    ParsedPrompt,
-    PromptType,
-    TokensPrompt,
-    pinned,
-    split_prompts,
-    tokenised,
-)
+from cadence.engine.text.prompts import ParsedPrompt, PromptType, TokensPrompt, pinned, split_prompts, tokenised
 from cadence.engine.text.unused import check_keywords
 from cadence.entrypoints.conversation import chat_prompt, read_template, split_conversations
 from cadence.entrypoints.media.offline import OfflineMedia, with_media
@@ -297,6 +290,12 @@ class LLM:
     def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
         """As `LLMEngine.reset_prefix_cache`."""
         return self.llm_engine.reset_prefix_cache(reset_running_requests, reset_connector)
+
+    def reset_encoder_cache(self) -> None:
+        """As `LLMEngine.reset_encoder_cache`."""
+        self.llm_engine.reset_encoder_cache()
+
+    reset_mm_cache = reset_encoder_cache
 
     def add_lora(self, lora_request: LoRARequest) -> bool:
         """Reads an adapter into host memory before a request names it."""

@@ -14,6 +14,7 @@ from PIL import Image
 from cadence import LLM, RequestOutput, SamplingParams
 from cadence.core.errors import InvalidRequestError
 from cadence.core.structured_outputs import StructuredOutputsParams
+from cadence.engine.metrics.metric import Counter
 from tests.helpers.seeing import QwenOracle, SeeingOracle, noise
 from tests.helpers.tiny_models import make_tiny
 from tests.helpers.tiny_qwen_vl import GENERATIONS, IMAGE_PAD, VIDEO_PAD, make_qwen_vl
@@ -194,6 +195,33 @@ def test_a_picture_is_encoded_once_and_its_prefix_is_found(made: Made, monkeypat
     (elsewhere,) = llm.generate(prompt("USER: IMAGE\nsomething else", [SECOND]), GREEDY, use_tqdm=False)
     assert len(counts) == 2 and elsewhere.num_cached_tokens == 0, "the same tokens, another picture"
     assert answers([elsewhere]) != answers([other])
+
+
+def test_what_was_encoded_can_be_forgotten(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while requests run, in the middle of a picture; and counters say what was found."""
+    llm = LLM(model=str(made[0]), **BASE, enable_prefix_caching=False, max_num_batched_tokens=8)
+    counts = counting(llm, monkeypatch)
+    ask = prompt("USER: IMAGE what is it", [FIRST])
+    (first,) = llm.generate(ask, GREEDY, use_tqdm=False)
+    assert counted(llm) == (1, 0)
+    llm.generate([ask, ask], GREEDY, use_tqdm=False)
+    assert len(counts) == 1 and counted(llm) == (3, 2)
+    for forget in (llm.reset_mm_cache, llm.reset_encoder_cache):
+        forget()
+        before = len(counts)
+        llm.enqueue(ask, GREEDY)
+        while len(counts) == before:
+            llm.llm_engine.step()
+        forget()
+        assert answers(llm.wait_for_completion(use_tqdm=False)) == answers([first])
+        assert len(counts) == before + 2, "once more for the rest of its tokens"
+    assert counted(llm) == (5, 2)
+
+
+def counted(llm: LLM) -> tuple[int, int]:
+    """Contents that requests came to, and those that had been encoded."""
+    found = {metric.name: metric.value for metric in llm.get_metrics() if isinstance(metric, Counter)}
+    return int(found["vllm:mm_cache_queries"]), int(found["vllm:mm_cache_hits"])
 
 
 def test_vectors_are_what_tokens_would_be(tmp_path: Path) -> None:

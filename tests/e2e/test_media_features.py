@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from cadence import LLM, SamplingParams
+from cadence.core.errors import InvalidRequestError
 from cadence.core.lora_request import LoRARequest
+from cadence.core.pooling_params import PoolingParams
 from cadence.core.structured_outputs import StructuredOutputsParams
 from tests.e2e.test_media import BASE, PLAIN, PROMPTS, Answers, answers, check_parity, prompt
 from tests.helpers.adapters import save_adapter
@@ -107,3 +110,20 @@ def test_a_grammar_holds_what_is_said_of_pictures(directory: Path) -> None:
     outputs = found.generate(prompts, params, use_tqdm=False)
     assert answers(outputs) == expected
     assert outputs[3].outputs[0].text in ("yes", "no") and set(outputs[0].outputs[0].text) <= set("abcd")
+
+
+def test_values_of_prompts_with_pictures(directory: Path) -> None:
+    """The last token's hidden state, at length 1; a second time the picture comes from the cache."""
+    oracle = SeeingOracle(directory)
+    llm = LLM(model=str(directory), **BASE, **CHUNKS)
+    asked = [prompt(*each) for each in PROMPTS]
+    for _ in range(2):
+        found = [output.outputs.embedding for output in llm.embed(asked, use_tqdm=False)]
+        for values, each in zip(found, PROMPTS, strict=True):
+            inputs = oracle.inputs(each[0].replace("IMAGE", "<image>"), each[1])
+            with torch.inference_mode():
+                hidden = oracle.model.model(**inputs).last_hidden_state[0, -1]
+            torch.testing.assert_close(torch.tensor(values), hidden / hidden.norm(), atol=1e-4, rtol=1e-4)
+    assert not np.allclose(found[0], found[4], atol=1e-3), "another picture, other values"
+    with pytest.raises(InvalidRequestError, match="truncate_prompt_tokens is 6"):
+        llm.embed(asked[0], pooling_params=PoolingParams(truncate_prompt_tokens=6), use_tqdm=False)

@@ -13,13 +13,17 @@ import pytest
 
 from cadence import LLM, RequestOutput, SamplingParams
 from cadence.core.draft_stats import DraftStats
+from tests.helpers.seeing import noise
+from tests.helpers.tiny_models import VOCAB
 from tests.helpers.tiny_seq2seq import make_seq2seq
+from tests.helpers.tiny_vision import make_vision
 from tests.helpers.wide import mostly_wide_rows
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 NUM_REQUESTS = 40
 COUNT = 24  # of them, here
+PICTURE_ID = VOCAB  # stands for a picture: the first token after those that all tiny models share
 BASE = {"dtype": "float32", "max_model_len": 256, "max_num_seqs": 16, "num_gpu_blocks_override": 1000}
 ALL_AT_ONCE = {"max_num_seqs": 48, "max_num_batched_tokens": 8192}
 # The last tokens are looked up where they stood before, though that is seldom right here.
@@ -116,6 +120,20 @@ def with_content(work: Work) -> Work:
     ]
 
 
+def with_pictures(work: Work) -> Work:
+    """Every fourth prompt is text alone, the others have one of a few pictures: those that share a prefix share the
+    picture in it."""
+    pictures = [noise(24 + 8 * number, 40, number) for number in range(4)]
+    made: Work = []
+    for index, (prompt, params) in enumerate(work):
+        shares = index % 3 == 0
+        at = 5 if shares else len(prompt) // 2
+        token_ids = [*prompt[:at], PICTURE_ID, *prompt[at:]]
+        data = {"image": [pictures[0 if shares else index % 4]]}
+        made.append((prompt if index % 4 == 3 else {"prompt_token_ids": token_ids, "multi_modal_data": data}, params))
+    return made
+
+
 def answer(output: RequestOutput) -> Answer:
     completion = output.outputs[0]
     assert completion.logprobs is not None and output.metrics is not None
@@ -146,28 +164,32 @@ def assert_same(found: dict[int, Answer], expected: dict[int, Answer]) -> None:
 class Subject:
     """One model with its requests, each answered alone by a plain engine: what all ways must give."""
 
-    def __init__(self, directory: Path, has_encoder: bool) -> None:
+    def __init__(self, directory: Path, beside: Callable[[Work], Work] = list) -> None:
+        """beside: requests with what the model reads or sees beside their tokens"""
         self.directory = str(directory)
         plain = LLM(self.directory, **BASE, enable_prefix_caching=False)
-        work = requests(plain.get_tokenizer().vocab_size)
-        self.work = with_content(work) if has_encoder else work
+        self.work = beside(requests(VOCAB))
         self.alone = {i: run(plain, [i], self.work)[i] for i in range(COUNT)}
 
 
 @pytest.fixture(scope="module")
 def subject_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Subject]:
     def made(family: str) -> Subject:
+        if family in WITH_PICTURES:
+            return Subject(make_vision(family, tmp_path_factory.mktemp(family)), with_pictures)
         if family != WITH_ENCODER:
-            return Subject(tiny_model(family), has_encoder=False)
+            return Subject(tiny_model(family))
         directory = make_seq2seq(family, tmp_path_factory.mktemp(family), max_position_embeddings=256)
-        return Subject(directory, has_encoder=True)
+        return Subject(directory, with_content)
 
     return cache(made)
 
 
-# One KV group, two over one pool, experts, cross attention.
+# One KV group, two over one pool, experts, cross attention; pictures, and such whose tokens see each other.
 WITH_ENCODER = "bart"
-SUBJECTS = [(family, way) for family in ("llama", "gemma2", "qwen3_moe", WITH_ENCODER) for way in WAYS]
+WITH_PICTURES = ("llava", "gemma3")
+FAMILIES = ("llama", "gemma2", "qwen3_moe", WITH_ENCODER, *WITH_PICTURES)
+SUBJECTS = [(family, way) for family in FAMILIES for way in WAYS]
 # Each option at least once, most of them together; the engine of the reference has no prefix cache.
 ALWAYS = [
     ("llama", "drafts, depth 2, tiny pool, bursts of 4"),
@@ -175,6 +197,8 @@ ALWAYS = [
     ("gemma2", "depth 2, tiny pool"),
     ("qwen3_moe", "depth 2, chunks of 16"),
     (WITH_ENCODER, "drafts, depth 2, tiny pool, bursts of 4"),
+    ("llava", "drafts, depth 2, tiny pool, bursts of 4"),
+    ("gemma3", "depth 2, chunks of 16"),
 ]
 
 

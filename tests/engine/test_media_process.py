@@ -13,6 +13,9 @@ import pytest
 
 from cadence import LLM, RequestOutput, RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
+from cadence.core.errors import InvalidRequestError
+from cadence.core.pooling_params import PoolingParams
+from cadence.core.sampling_params import BeamSearchParams
 from cadence.entrypoints.async_llm import AsyncLLM
 from tests.helpers.seeing import noise
 from tests.helpers.tiny_vision import make_vision
@@ -94,6 +97,27 @@ async def answers(llm: AsyncLLM, name: str) -> list[list[list[int]]]:
 
 def test_answers_are_those_of_an_engine_in_this_process(llm: AsyncLLM, runner: asyncio.Runner, expected: Any) -> None:
     assert runner.run(answers(llm, "first")) == expected
+
+
+def test_beams_and_values_are_those_of_an_engine_in_this_process(
+    directory: Path, llm: AsyncLLM, runner: asyncio.Runner
+) -> None:
+    offline = LLM(model=str(directory), **OPTIONS)
+    search = BeamSearchParams(beam_width=2, max_tokens=5, ignore_eos=True)
+    (beams,) = offline.beam_search(PROMPTS[2], search)
+    (values,) = offline.embed(PROMPTS[2], use_tqdm=False)
+
+    async def asked() -> None:
+        (found,) = [output async for output in llm.beam_search(PROMPTS[2], search, "beams")]
+        assert [found.prompt_token_ids + each for each in tokens_of(found)] == [each.tokens for each in beams.sequences]
+        await llm.reset_mm_cache()
+        (output,) = [output async for output in llm.encode(PROMPTS[2], PoolingParams(task="embed"), "values")]
+        assert output.outputs.data.tolist() == values.outputs.embedding
+        with pytest.raises(InvalidRequestError, match="truncate_prompt_tokens is 20"):
+            short = PoolingParams(task="embed", truncate_prompt_tokens=20)
+            await anext(llm.encode(PROMPTS[2], short, "short"))
+
+    runner.run(asked())
 
 
 @pytest.mark.parametrize("when", ["in prompts", "while tokens come"])

@@ -12,9 +12,10 @@ from cadence.core.lora_request import LoRARequest
 from cadence.runner import shapes
 from cadence.scheduler.decode_times import DecodeTimes
 from tests.helpers.adapters import make_adapter, save_adapter
+from tests.helpers.seeing import SeeingOracle
 from tests.helpers.tiny_seq2seq import Seq2SeqOracle
 from tests.matrix.compiled_grammars import CompiledGrammars
-from tests.matrix.families import EVERY_FAMILY, FAMILIES, UNUSUAL, WITH_ENCODER, make_family
+from tests.matrix.families import EVERY_FAMILY, FAMILIES, HAVING, UNUSUAL, WITH_ENCODER, WITH_PICTURES, make_family
 from tests.matrix.features import LORA, TWO_LORAS
 from tests.matrix.runs import Matrix, MatrixOf
 
@@ -58,7 +59,7 @@ def matrix_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPa
     made_here: dict[str, Path] = {}
 
     def directory(family: str) -> Path:
-        if family != WITH_ENCODER:
+        if family not in HAVING:
             return tiny_model(family)
         if family not in made_here:
             made_here[family] = make_family(family, tmp_path_factory.mktemp(family))
@@ -76,6 +77,11 @@ def matrix_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPa
             if family == WITH_ENCODER:
                 model = Seq2SeqOracle(directory(family)).model
                 save_adapter(model, path, seed=number, lora_alpha=16, task_type="SEQ_2_SEQ_LM", **OF_BOTH_SIDES[name])
+            elif family == WITH_PICTURES:
+                matrices = "|".join(config["target_modules"])
+                language = {**config, "target_modules": rf".*language_model.*\.({matrices})"}
+                model = SeeingOracle(directory(family)).model
+                save_adapter(model, path, seed=number, lora_alpha=16, task_type="CAUSAL_LM", **language)
             else:
                 make_adapter(directory(family), path, seed=number, lora_alpha=16, **config)
             made[name] = LoRARequest(name, number, str(path))

@@ -152,7 +152,8 @@ ADAPTERS = frozenset({LORA.name, TWO_LORAS.name})  # each is a request with an a
 FOR_ADAPTERS: dict[str, Any] = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}  # of engines that run them
 GRAMMARS = frozenset({JSON_SCHEMA.name, REGEX.name, FORCED_CALL.name})
 CROSS = Feature("cross attention", "a model with an encoder: `encoder_prompt`, audio")
-MODEL = (CROSS,)
+PICTURES = Feature("pictures", "a model that sees: `multi_modal_data`, `image_url`")
+MODEL = (CROSS, PICTURES)
 FEATURES = {feature.name: feature for feature in MODEL + ENGINE + REQUEST}
 
 Cell = tuple[str, str]  # names, in the order of the lists above
@@ -181,6 +182,7 @@ ONE_OR_OTHER: dict[Cell, str] = {
 
 # Pairs that are refused in a sentence (tests/e2e/test_encoder_decoder.py).
 REFUSED: dict[Cell, str] = {
+    (CROSS.name, PICTURES.name): "a model has an encoder, or it sees",
     (CROSS.name, MODEL_DRAFTS.name): "drafts beside an encoder are looked up",
     (CROSS.name, EMBEDDING.name): "a model with an encoder gives texts",
 }

@@ -7,12 +7,14 @@ from pathlib import Path
 from tests.matrix.features import CELLS, ENGINE, MODEL, ONE_OR_OTHER, REFUSED, REQUEST, Cell, Feature, name_of
 from tests.matrix.points import MANY
 
+_NUMBERS = ("no", "one", "two", "three", "four", "five")
+
 PAGE = Path(__file__).parents[2] / "docs" / "combinations.md"
 
 _TEXT = """\
 # What combines with what
 
-Everything with everything, but for two pairs that are refused. The {num_features} features below make
+Everything with everything, but for {num_refused} pairs that are refused. The {num_features} features below make
 {num_cells} pairs; each is a cell of `tests/matrix`,
 which runs the two together on small float32 models and holds them to what the plain engine gives (one forward per plan,
 one plan at a time, all prompts at once, nothing cached; the same type of KV cache): the same tokens, texts, finish and
@@ -27,8 +29,8 @@ models, and all requests on each engine feature.
 
 {model}
 
-Each request of such a model brings a content for its encoder. `make test` runs all of them on engines that
-together have every feature, `make wide` on all of the engines.
+Each request of such a model brings a content for its encoder, or a picture or two among its tokens. `make test` runs
+all of them on engines that together have every feature, `make wide` on all of the engines.
 
 ## Of an engine
 
@@ -62,6 +64,7 @@ def render() -> str:
     return _TEXT.format(
         num_features=len(MODEL + ENGINE + REQUEST),
         num_cells=len(CELLS),
+        num_refused=_NUMBERS[len(REFUSED)],
         num_many=len(MANY),
         model=_table(MODEL),
         engine=_table(ENGINE),

@@ -16,6 +16,7 @@ from tests.matrix.features import (
     FP8_CACHE,
     GRAPHS,
     INT4_CACHE,
+    MODEL_DRAFTS,
     MULTI_STEP,
     ONE_OR_OTHER,
     PREEMPTION,
@@ -50,6 +51,16 @@ BESIDE_ENCODER: list[Point] = [
     for together in (
         (MULTI_STEP, ASYNC, CHUNKED, GRAPHS, ABORT, SPECULATION),
         (ASYNC, PREFIX, STAGES, FP8_CACHE),
+        (AUTOMATIC, PREFIX, PREEMPTION, SPECULATION, INT4_CACHE),
+    )
+]
+
+# Of a model that sees: every feature, in few engines.
+BESIDE_PICTURES: list[Point] = [
+    tuple(name for name in _NAMES if name in {each.name for each in together})
+    for together in (
+        (MULTI_STEP, ASYNC, CHUNKED, GRAPHS, ABORT, SPECULATION),
+        (ASYNC, CHUNKED, STAGES, FP8_CACHE, MODEL_DRAFTS),
         (AUTOMATIC, PREFIX, PREEMPTION, SPECULATION, INT4_CACHE),
     )
 ]

@@ -12,7 +12,7 @@ from itertools import combinations
 
 import pytest
 
-from tests.matrix.families import EVERY_FAMILY, WITH_ENCODER, having, lacking
+from tests.matrix.families import EVERY_FAMILY, WITH_ENCODER, WITH_PICTURES, having, lacking
 from tests.matrix.features import (
     CELLS,
     ENGINE,
@@ -28,7 +28,7 @@ from tests.matrix.features import (
 )
 from tests.matrix.narrow import narrowed
 from tests.matrix.page import PAGE, render
-from tests.matrix.points import ALONE, BESIDE_ADAPTERS, BESIDE_ENCODER, MANY, PAIRS, Point
+from tests.matrix.points import ALONE, BESIDE_ADAPTERS, BESIDE_ENCODER, BESIDE_PICTURES, MANY, PAIRS, Point
 from tests.matrix.runs import Fault, Matrix, MatrixOf, Run, chosen, search_features, served
 from tests.matrix.seen import features_were_on
 
@@ -40,6 +40,8 @@ ALWAYS: list[Engine] = [
     *((EVERY_FAMILY[0], point, True) for point in BESIDE_ADAPTERS),
     *((WITH_ENCODER, point, False) for point in BESIDE_ENCODER),
     *((WITH_ENCODER, point, True) for point in BESIDE_ENCODER[-1:]),
+    *((WITH_PICTURES, point, False) for point in BESIDE_PICTURES),
+    *((WITH_PICTURES, point, True) for point in BESIDE_PICTURES[-1:]),
 ]
 OFTEN_ENOUGH = 3  # engines that look at each pair of request features
 FIRST, *OTHERS = EVERY_FAMILY
@@ -47,8 +49,9 @@ FIRST, *OTHERS = EVERY_FAMILY
 
 # Of features alone, what two groups of KV blocks over one pool make different; with experts, all.
 OF_OTHERS = dict.fromkeys(OTHERS, ALONE)
-OF_OTHERS[WITH_ENCODER] = []  # all but the drafts of a model, together with others
-ADAPTED = dict.fromkeys(OTHERS, BESIDE_ADAPTERS[-1:]) | {WITH_ENCODER: BESIDE_ENCODER[-1:]}
+OF_OTHERS[WITH_ENCODER] = OF_OTHERS[WITH_PICTURES] = []  # all that they have, together with others
+TOGETHER = {WITH_ENCODER: BESIDE_ENCODER, WITH_PICTURES: BESIDE_PICTURES}
+ADAPTED = dict.fromkeys(OTHERS, BESIDE_ADAPTERS[-1:]) | {family: points[-1:] for family, points in TOGETHER.items()}
 OF_OTHERS["gemma2"] = [
     (name,) for name in ("chunked prefill", "prefix caching", "preemption", "speculation", "int4 KV cache")
 ]
@@ -74,7 +77,7 @@ def test_one_feature(matrix_of: MatrixOf, family: str, point: Point) -> None:
     check(matrix_of(family), point)
 
 
-@pytest.mark.parametrize(("family", "point"), of_families(MANY, {WITH_ENCODER: BESIDE_ENCODER}))
+@pytest.mark.parametrize(("family", "point"), of_families(MANY, TOGETHER))
 def test_many_features(matrix_of: MatrixOf, family: str, point: Point) -> None:
     check(matrix_of(family), point)
 

@@ -92,6 +92,7 @@ class FakeLLM:
         self.default_sampling: dict[str, Any] = {}
         self._death = ""
         self.paused: tuple[str, bool] | None = None  # how it was, while it is
+        self.forgotten = 0  # times that its encoder cache was emptied
         self.step_age = 0.0
         self.started: list[str] = []  # ids of requests that reached the engine
         self.grammars: list[GrammarSpec | None] = []  # of these
@@ -225,6 +226,9 @@ class FakeLLM:
 
     async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
         return reset_running_requests or not self._running
+
+    async def reset_encoder_cache(self) -> None:
+        self.forgotten += 1
 
     async def pause_generation(self, mode: str = "abort", clear_cache: bool = True) -> None:
         self.paused = mode, clear_cache

@@ -213,10 +213,12 @@ def test_pauses(serve: Serve) -> None:
 def test_development_endpoints_are_closed_unless_opened(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     with serve().client() as client:
         assert client.get("/server_info").status_code == 404
-        assert client.post("/reset_prefix_cache").status_code == 404
+        for path in ("/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache"):
+            assert client.post(path).status_code == 404
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")
     monkeypatch.setenv("VLLM_API_KEY", "do-not-tell")
-    with serve(server_dev_mode=True).client() as client:
+    app = serve(server_dev_mode=True)
+    with app.client() as client:
         text, plain = (client.get(f"/server_info?config_format={kind}") for kind in ("text", "json"))
         assert isinstance(text.json()["vllm_config"], str) and "max_model_len" in text.json()["vllm_config"]
         assert plain.json()["vllm_config"]["model"]["max_model_len"] == 1024
@@ -225,3 +227,6 @@ def test_development_endpoints_are_closed_unless_opened(serve: Serve, monkeypatc
         assert client.get("/server_info?config_format=yaml").status_code == 400
         for query in ("", "?reset_running_requests=true"):
             assert client.post(f"/reset_prefix_cache{query}").json() == {"success": True}
+        for path in ("/reset_mm_cache", "/reset_encoder_cache"):
+            assert client.post(path).json() == {"success": True}
+        assert app.llm.forgotten == 2

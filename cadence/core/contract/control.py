@@ -127,6 +127,9 @@ STATE = Verb("state", bool, EngineState, ENGINE, BETWEEN_STEPS_S, joined)
 # Forgets all cached prefixes; not while requests run, unless the payload says that these are to be preempted for it.
 RESET_PREFIX_CACHE = Verb("reset_prefix_cache", bool, bool, ENGINE, BETWEEN_STEPS_S, all, forgets_prefixes=True)
 
+# Forgets what towers have made of pictures and sounds, also while requests run: these have theirs encoded again.
+RESET_ENCODER_CACHE = Verb("reset_encoder_cache", NoneType, NoneType, ENGINE, BETWEEN_STEPS_S)
+
 # True: no step begins until it is False; requests keep their rows and blocks.
 PAUSE = Verb("pause", bool, NoneType, ENGINE, BETWEEN_STEPS_S, keeps=_pause, drops=_resume, is_first=True)
 

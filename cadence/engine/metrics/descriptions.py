@@ -12,6 +12,8 @@ DESCRIPTIONS = {
     "num_preemptions": "Times that a request lost its KV blocks and had to start again.",
     "prefix_cache_queries": "Prompt tokens that were looked up in the prefix cache.",
     "prefix_cache_hits": "Prompt tokens that were found in the prefix cache.",
+    "mm_cache_queries": "Pictures and sounds that prompts came to.",
+    "mm_cache_hits": "Of these, those that had been encoded before.",
     "prompt_tokens": "Prompt tokens of requests that got their first token, or their values.",
     "prompt_tokens_cached": "Of the prompt tokens, those that came from the prefix cache.",
     "prompt_tokens_by_source": "Prompt tokens, by where their KV came from.",

@@ -130,6 +130,8 @@ class MetricsRecorder:
             self._counter("num_preemptions", stats.num_preemptions),
             self._counter("prefix_cache_queries", stats.prefix_queries),
             self._counter("prefix_cache_hits", stats.prefix_hits),
+            self._counter("mm_cache_queries", stats.media.queries),
+            self._counter("mm_cache_hits", stats.media.hits),
             self._prompt_tokens,
             self._cached_tokens,
             *self._sources.values(),

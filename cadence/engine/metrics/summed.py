@@ -12,7 +12,7 @@ from cadence.engine.metrics.metric import Counter, Histogram, Metric
 # By name without a prefix: told by engines to every front alike.
 OF_ENGINES = frozenset({
     "num_preemptions", "prefix_cache_queries", "prefix_cache_hits", "iteration_tokens_total", "engine_restarts",
-    "rank_busy_seconds",
+    "mm_cache_queries", "mm_cache_hits", "rank_busy_seconds",
     "spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens",
     "spec_decode_num_accepted_tokens_per_pos",
 })  # fmt: skip

@@ -16,10 +16,10 @@ from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import ContextLengthError, InvalidRequestError
 from cadence.core.grammar import NO_DEFAULTS, GrammarSpec
 from cadence.core.lora_request import adapter_of
+from cadence.core.media import MediaInput
 from cadence.core.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.shown import shown
-from cadence.engine.text.encoder_prompts import NO_ENCODER_PROMPTS
 from cadence.engine.text.input_limits import InputLimits
 from cadence.engine.text.open_prompts import prompts_of
 from cadence.engine.text.pooled_options import NO_SAMPLING, PooledOptions
@@ -152,11 +152,11 @@ class InputProcessor:
         )
 
     def process_pooled(self, request_id: str, prompt: Any, options: PooledOptions) -> ProcessedInput:
-        parsed = NO_ENCODER_PROMPTS.divided(parse_prompt(prompt))
+        parsed = self.prompts.divided(parse_prompt(prompt))
         spec, token_ids = options.spec, self._pooled_tokens(parsed, options.kept)
         if parsed.second_from:
             spec = replace(spec, second_from=_checked_place(parsed.second_from, len(token_ids)))
-        given = options.attachments(spec)
+        given = options.attachments(spec, parsed.source)
         return self._without_tokens(request_id, parsed, token_ids, options.sampling, given, options.priority)
 
     def process_alignment(
@@ -204,6 +204,9 @@ class InputProcessor:
         """A prompt may be as long as the model's context: no token comes after it."""
         if not kept:
             return self.token_ids(parsed, room=0)
+        if isinstance(parsed.source, MediaInput) and kept < parsed.source.items[-1].end:
+            message = f"truncate_prompt_tokens is {kept}: what stands among the prompt's tokens goes further"
+            raise InvalidRequestError(message, "truncate_prompt_tokens")
         if parsed.token_ids is None:
             (token_ids,) = encode_cut(self._tokenizer.loaded(), [parsed.text or ""], kept)
         else:

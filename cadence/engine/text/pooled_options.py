@@ -33,6 +33,6 @@ class PooledOptions:
     lora_request: object = None  # what outputs say of it, as it was given
     warnings: Sequence[str] = ()  # options that were accepted and change nothing
 
-    def attachments(self, spec: PoolingSpec) -> tuple[Attachment, ...]:
-        """spec: this one, or with the place of a second text"""
-        return (spec,) if self.adapter is None else (spec, self.adapter)
+    def attachments(self, spec: PoolingSpec, content: object) -> tuple[Attachment, ...]:
+        """spec: this one, or with the place of a second text; content: what stands among the prompt's tokens"""
+        return tuple(each for each in (spec, self.adapter, content) if isinstance(each, Attachment))

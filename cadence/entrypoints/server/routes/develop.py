@@ -1,4 +1,4 @@
-"""For development, with `--server-dev-mode`: how the server was set up, an empty prefix cache, and pauses."""
+"""For development, with `--server-dev-mode`: how the server was set up, empty caches, and pauses."""
 
 from __future__ import annotations
 
@@ -37,6 +37,14 @@ async def reset_prefix_cache(state: State, reset_running_requests: bool = False)
     """Forgets all cached prefixes; not while requests run (`success` is false), unless `reset_running_requests` has
     them computed again."""
     return json_response({"success": await state.llm.reset_prefix_cache(reset_running_requests)})
+
+
+@router.post("/reset_mm_cache")
+@router.post("/reset_encoder_cache")
+async def reset_encoder_cache(state: State) -> Response:
+    """Forgets what was made of pictures and sounds; requests that run have theirs encoded again."""
+    await state.llm.reset_encoder_cache()
+    return json_response({"success": True})
 
 
 @router.post("/pause")

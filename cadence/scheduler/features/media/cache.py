@@ -22,14 +22,12 @@ class EncoderCache:
         self._free = list(range(-(-num_vectors // PAGE)))
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self.num_pages = len(self._free)
-        self.hits = self.misses = 0  # contents that a step used: encoded before, or for it
 
     def use(self, digest: str, step_id: int) -> list[int]:
         """-> where it is; [] where it is not."""
         kept = self._kept.get(digest)
         if kept is None:
             return []
-        self.hits += kept.used_in != step_id
         kept.used_in = step_id
         self._kept.move_to_end(digest)
         return kept.pages
@@ -41,7 +39,6 @@ class EncoderCache:
             return []
         pages, self._free = self._free[:count], self._free[count:]
         self._kept[digest] = Kept(pages, step_id)
-        self.misses += 1
         return pages
 
     def _make_room(self, count: int, step_id: int) -> bool:
@@ -55,8 +52,8 @@ class EncoderCache:
             del self._kept[digest]
         return True
 
-    def forget(self) -> None:
-        """Everything, between steps."""
+    def forget(self, payload: None = None) -> None:
+        """Everything, between steps: what a step in flight uses is computed before what the next one writes."""
         for kept in self._kept.values():
             self._free += kept.pages
         self._kept.clear()

@@ -7,10 +7,11 @@ see each other whatever their order are computed in one step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from cadence.core.contract.media_work import MediaRun, MediaStep, MediaWork, RopeRow
-from cadence.core.media import MEDIA, MediaInput, MediaItem
+from cadence.core.contract.request import EngineRequest
+from cadence.core.media import MEDIA, NO_MEDIA_STATS, MediaInput, MediaItem, MediaStats
 from cadence.scheduler.feature import Books, Decodes, HostFeature
 from cadence.scheduler.features.media.cache import EncoderCache
 from cadence.scheduler.plan import PlanDraft
@@ -27,6 +28,8 @@ class MediaContents(HostFeature):
         self._budget = budget
         self._runs: dict[str, list[MediaRun]] = {}  # by request, of the step that is being planned
         self._encoded = (0, 0)  # (step, vectors that it encodes)
+        self._unused: set[int] = set()  # first pages of contents that were encoded, and that no request has come to
+        self._stats = NO_MEDIA_STATS
         self.ahead: dict[int, RequestState] = {}  # by row: requests with items that no step has come to the end of
 
     @property
@@ -73,6 +76,7 @@ class MediaContents(HostFeature):
             return []
         if pages := self._cache.add(item.digest, item.length, draft.step_id):
             self._encoded = (draft.step_id, encoded + item.length)
+            self._unused.add(pages[0])
             _step_of(draft).works.append(MediaWork(item.kind, item.values_np, item.grid, item.length, pages))
         return pages
 
@@ -99,6 +103,9 @@ class MediaContents(HostFeature):
         for run in self._runs.pop(request.id, ()):
             run = MediaRun(request.row, run.at, run.count, run.first, run.pages, run.both_ways)
             _step_of(draft).runs.append(run)
+            if run.first == 0:
+                self._stats = self._stats.plus(MediaStats(1, run.pages[0] not in self._unused))
+            self._unused.discard(run.pages[0])
         content = request.request.attached(MediaInput)
         if content is None or all(item.end <= end for item in content.items[-1:]):
             self.ahead.pop(request.row, None)
@@ -106,6 +113,9 @@ class MediaContents(HostFeature):
     def release(self, request: RequestState) -> None:
         if self.ahead.get(request.row) is request:
             del self.ahead[request.row]
+
+    def stats(self, requests: Iterable[RequestState], preparing: Sequence[EngineRequest]) -> MediaStats:
+        return self._stats
 
 
 def _step_of(draft: PlanDraft) -> MediaStep:
