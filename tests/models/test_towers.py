@@ -50,11 +50,14 @@ def oracle(directory: Path) -> Any:
     return model.eval()
 
 
-def content_of(model: DecoderLM, seed: int) -> MediaContent:
-    like = model.tower.largest(4)
+TILES = {"idefics3": ((32, 32, 3), 16)}  # of a size that its tower was not trained with
+
+
+def content_of(model: DecoderLM, family: str, seed: int) -> MediaContent:
+    like = model.tower.largest(100_000)  # more than any content has
+    shape, length = TILES.get(family, (like.values.shape, like.length))
     noise = torch.Generator().manual_seed(seed)
-    pixels = torch.randint(0, 256, like.values.shape, dtype=torch.uint8, generator=noise)
-    return MediaContent(IMAGE, pixels, like.grid, like.length)
+    return MediaContent(IMAGE, torch.randint(0, 256, shape, dtype=torch.uint8, generator=noise), like.grid, length)
 
 
 def scaled(model: DecoderLM, contents: list[MediaContent]) -> torch.Tensor:
@@ -69,7 +72,7 @@ def ops(request: pytest.FixtureRequest) -> Ops:
 @pytest.mark.parametrize("family", SQUARES)
 def test_vectors_are_those_of_transformers(family: str, ops: Ops, vision_model: Callable[[str], Path]) -> None:
     model, told = load(vision_model(family), ops), oracle(vision_model(family))
-    contents = [content_of(model, seed) for seed in range(3)]
+    contents = [content_of(model, family, seed) for seed in range(3)]
     values = scaled(model, contents)
     if family in ("smolvlm", "idefics3"):
         values = values[None]
@@ -120,9 +123,21 @@ def test_gemma3_without_a_tower_takes_text_alone(vision_model: Callable[[str], P
 def test_bits_alone_are_those_in_company(family: str, vision_model: Callable[[str], Path]) -> None:
     ops = CpuOps(Calls(2))
     model = load(vision_model(family), ops)
-    contents = [content_of(model, seed) for seed in range(4)]
+    contents = [content_of(model, family, seed) for seed in range(4)]
     with torch.inference_mode():
         together = model.tower.encode(contents, ops).split([content.length for content in contents])
         for content, got in zip(contents, together, strict=True):
             assert torch.equal(model.tower.encode([content], ops), got)
         assert torch.equal(model.tower.encode(contents[2:0:-1], ops), torch.cat([together[2], together[1]]))
+
+
+@pytest.mark.parametrize("family", VISION_FAMILIES)
+def test_the_largest_content_is_one_of_its_own(family: str, vision_model: Callable[[str], Path]) -> None:
+    """Whatever an engine would have room for: it is tried before requests come."""
+    ops = ReferenceOps()
+    tower = load(vision_model(family), ops).tower
+    for length in (1, 70, 100_000):
+        content = tower.largest(length)
+        assert content.values.shape[-3] <= 32 and content.values.dtype is torch.uint8
+        with torch.inference_mode():
+            assert len(tower.encode([content], ops)) == content.length

@@ -69,9 +69,11 @@ class IdeficsTower(Tower):
         return self.project(states, ctx)
 
     def largest(self, length: int) -> MediaContent:
-        pixels = self.dims.patch * self.factor * max(1, round(length**0.5))
+        """A tile: processors make them of the pixels that the tower was trained with."""
+        side = self.dims.image // self.dims.patch // self.factor
+        pixels = side * self.factor * self.dims.patch
         values = torch.zeros((pixels, pixels, 3), dtype=torch.uint8, device=self.vision.places.device)
-        return MediaContent(IMAGE, values, (), length)
+        return MediaContent(IMAGE, values, (), side**2)
 
 
 def _side_by_side(states: torch.Tensor, factor: int) -> torch.Tensor:
