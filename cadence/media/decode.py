@@ -52,7 +52,8 @@ def decode_picture(
 def upright_rgb(opened: Any, where: str, limits: MediaLimits) -> Pixels:
     """A picture of Pillow's -> [H, W, 3], turned as its camera was held, over white where it is transparent."""
     image = pillow(where)
-    limits.check_size(*opened.size, where)
+    width, height = opened.size
+    limits.check_size(width, height, where)
     opened.load()
     upright = _upright(opened)
     if upright.mode in _WIDE:

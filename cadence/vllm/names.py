@@ -26,7 +26,7 @@ _BENCH_DATA = "cadence.vllm.bench_data"
 _CONFIG = "cadence.vllm.data:ConfigDict"
 
 MISSING = {
-    "media": "prompts are texts, or one recording as multi_modal_data; images and videos are not read",
+    "media": "give pictures and videos as they are: what Pillow opened, arrays, bytes, or URLs in chats",
     "fetch": "nothing is fetched: give samples and their rate as multi_modal_data",
     "embeds": "prompts are texts or token ids, not embeddings",
     "ray": "the engine joins a Ray cluster by itself, with distributed_executor_backend='ray'",

@@ -25,7 +25,7 @@ SHELL = ("bash", "sh", "console")
 DATA = ("json", "jsonl", "yaml", "toml")
 LANGUAGES = (*SHELL, *DATA, "python", "text")
 RUN = ("server", "after-server", "fails")
-GIVEN = ("speech", "translation")
+GIVEN = ("speech", "translation", "pictures")
 
 _FENCE = re.compile(r"(?P<indent>\s*)(?P<ticks>`{3,}|~{3,})\s*(?P<language>[\w+-]*)\s*$")
 _COMMENT = re.compile(r"\s*<!--\s*(?P<key>run|not run|file|given|output)\s*(:\s*(?P<value>.*?))?\s*-->\s*$")

@@ -9,6 +9,8 @@ def give(name: str, folder: Path) -> None:
     """Into `folder`, unless it is there."""
     if name == "speech":
         _speech(folder)
+    elif name == "pictures":
+        _pictures(folder)
     else:
         _translation(folder)
 
@@ -21,6 +23,15 @@ def _speech(folder: Path) -> None:
         make_whisper(folder / "whisper-base")
         (folder / "talk.wav").write_bytes(wav_file(tone(3.0)))
         (folder / "interview.flac").write_bytes(encoded("flac", tone(2.0)))
+
+
+def _pictures(folder: Path) -> None:
+    from tests.helpers.tiny_vision import make_vision
+    from tests.media.pictures import picture
+
+    if not (folder / "llava-1.5-7b").exists():
+        make_vision("llava", folder / "llava-1.5-7b")
+        (folder / "cat.png").write_bytes(picture())
 
 
 def _translation(folder: Path) -> None:

@@ -16,9 +16,9 @@ from cadence.core.media import IMAGE, VIDEO
 from cadence.media.decode import decode_picture
 from cadence.media.fetch.addresses import resolved
 from cadence.media.fetch.read_url import UrlReader
+from cadence.media.fetch.reader import MediaReader
 from cadence.media.limits import DEFAULT_LIMITS, MediaAccess
 from cadence.media.parts import MediaPart
-from cadence.media.reader import MediaReader
 from cadence.media.video_decode import decode_video
 from tests.media import bad_media
 from tests.media.bad_media import MOST_BYTES, MOST_PIXELS

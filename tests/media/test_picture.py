@@ -12,7 +12,8 @@ from PIL import Image
 from transformers.image_transforms import convert_to_rgb
 
 from cadence.core.errors import InvalidRequestError
-from cadence.media.picture import Picture, as_picture
+from cadence.media.as_media import as_picture
+from cadence.media.picture import Picture
 from tests.media.pictures import FORMATS, encoded, moving, picture, pixels
 
 RGBA = np.random.default_rng(3).integers(0, 256, (33, 47, 4), dtype=np.uint8)

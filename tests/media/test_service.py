@@ -14,14 +14,14 @@ import pytest
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.media import IMAGE, VIDEO
-from cadence.entrypoints.held_bytes import HeldBytes
 from cadence.entrypoints.media import service as service_module
+from cadence.entrypoints.media.held_bytes import HeldBytes
 from cadence.entrypoints.media.pending import NO_PENDING, PendingMedia
 from cadence.entrypoints.media.service import MediaService
 from cadence.media.fetch.read_url import UrlReader
+from cadence.media.fetch.reader import MediaReader
 from cadence.media.limits import DEFAULT_LIMITS, MediaAccess
 from cadence.media.parts import MediaPart
-from cadence.media.reader import MediaReader
 from tests.media.pictures import data_url, picture
 from tests.media.web import HOST, Web, web
 
@@ -49,9 +49,8 @@ def run(work: Callable[[], Awaitable[Any]]) -> Any:
 
 def service(server: Web | None = None, **options: Any) -> MediaService:
     resolve = server.resolve if server else lambda host, port: []
-    return MediaService(
-        MediaReader(DEFAULT_LIMITS, UrlReader(DEFAULT_LIMITS, ACCESS, lambda _: True, resolve)), **options
-    )
+    urls = UrlReader(DEFAULT_LIMITS, ACCESS, lambda _: True, resolve)
+    return MediaService(MediaReader(DEFAULT_LIMITS, urls), **options)
 
 
 GOOD = data_url(picture())

@@ -10,10 +10,11 @@ from PIL import Image
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.media import VIDEO
+from cadence.media.as_media import as_video
+from cadence.media.fetch.reader import MediaReader
 from cadence.media.io_options import sampling_of
 from cadence.media.parts import MediaPart
-from cadence.media.reader import MediaReader
-from cadence.media.video import Sampling, as_video
+from cadence.media.video import Sampling
 from tests.media.pictures import data_url, picture, pixels, video
 
 ENDINGS = [("mp4", "mpeg4"), ("mp4", "libx264"), ("webm", "libvpx-vp9"), ("matroska", "libx264"), ("avi", "mpeg4")]

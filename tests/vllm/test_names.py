@@ -183,7 +183,7 @@ def test_keywords(where: str) -> None:
 def test_a_missing_feature_is_told_when_it_is_used() -> None:
     from cadence.vllm.assets.image import ImageAsset
 
-    with pytest.raises(MissingFeatureError, match=r"ImageAsset cannot be used: .*images and videos are not read"):
+    with pytest.raises(MissingFeatureError, match=r"ImageAsset cannot be used: .*give pictures and videos as they are"):
         ImageAsset("cherry")
     with pytest.raises(MissingFeatureError, match="how_to_add_a_model"):
         cadence.vllm.ModelRegistry.register_model("MyModel", object)

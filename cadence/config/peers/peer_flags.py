@@ -18,7 +18,17 @@ RANKS = "how ranks reach each other, and which has what, is chosen when they sta
 NO_CODE = "code that comes with a model is never run: the families that are supported are built in"
 NAMED_CODE = "classes named by a flag are not run"
 PREPARED = "recordings are prepared as the model's files say"
-NO_IMAGES = "requests have texts, or one recording; images and videos are refused"
+NO_IMAGES = "pictures are prepared and encoded in one way, on the devices of the engine"
+NO_TOWER = "a tower that sees computes for requests with pictures alone"
+NO_VECTORS = "vectors in the place of pictures are not taken"
+ONE_ENGINE = "encoders run in the engine that decodes"
+BEFORE_TEXT = "a placeholder stands where its picture does, or before the text where a template takes texts alone"
+LANGUAGE_ADAPTERS = "adapters are for language models"
+NAMED_ADAPTERS = "an adapter is named by the request"
+WHOLE_PICTURES = "a picture is encoded whole, whichever step its tokens are in"
+ENCODED = "what is kept is what a tower made of a picture, by content"
+DIGESTS = "contents are told apart by their SHA-256"
+ALL_FRAMES = "all frames that are taken of a video are seen"
 NO_MAMBA = "no family with Mamba layers is in this version"
 READER = "files are mapped into memory and read as they are needed"
 KERNELS = "kernels are chosen for the device; the option `kernels` names others"
@@ -196,26 +206,26 @@ ENGINE_GROUPS = (
         no_effect("offload_params", [], WHOLE),
     )),
     Group("MultiModalConfig", (
-        no_effect("language_model_only", (False, True), NO_IMAGES),
+        no_effect("language_model_only", (False, True), NO_TOWER),
         works("limit_mm_per_prompt", "64 pictures and 4 videos, unless it is said"),
-        refused("enable_mm_embeds", False, NO_IMAGES),
+        refused("enable_mm_embeds", False, NO_VECTORS),
         works("media_io_kwargs", "of videos num_frames (32; -1 = all) and fps"),
         no_effect("mm_processor_kwargs", {}, PREPARED),
-        no_effect("mm_processor_cache_gb", (4, 0), NO_IMAGES),
-        no_effect("mm_processor_cache_type", "lru", NO_IMAGES),
-        no_effect("mm_hasher_algorithm", "blake3", NO_IMAGES),
-        no_effect("mm_shm_cache_max_object_size_mb", 128, NO_IMAGES),
-        refused("mm_encoder_only", False, NO_IMAGES),
+        no_effect("mm_processor_cache_gb", (4, 0), ENCODED),
+        no_effect("mm_processor_cache_type", "lru", ENCODED),
+        no_effect("mm_hasher_algorithm", "blake3", DIGESTS),
+        no_effect("mm_shm_cache_max_object_size_mb", 128, ENCODED),
+        refused("mm_encoder_only", False, ONE_ENGINE),
         no_effect("mm_encoder_tp_mode", "weights", NO_IMAGES),
         no_effect("mm_encoder_attn_backend", None, NO_IMAGES),
         no_effect("mm_encoder_attn_dtype", None, NO_IMAGES),
         no_effect("mm_encoder_fp8_scale_path", None, NO_IMAGES),
         no_effect("mm_encoder_fp8_scale_save_path", None, NO_IMAGES),
         no_effect("mm_encoder_fp8_scale_save_margin", 1.5, NO_IMAGES),
-        no_effect("interleave_mm_strings", False, NO_IMAGES),
+        no_effect("interleave_mm_strings", False, BEFORE_TEXT),
         no_effect("skip_mm_profiling", False, NO_IMAGES),
-        no_effect("video_pruning_rate", None, NO_IMAGES),
-        no_effect("video_pruning_method", "evs", NO_IMAGES),
+        no_effect("video_pruning_rate", None, ALL_FRAMES),
+        no_effect("video_pruning_method", "evs", ALL_FRAMES),
         no_effect("mm_tensor_ipc", "direct_rpc", NO_IMAGES),
         no_effect("mm_processor_device", "auto", NO_IMAGES),
         no_effect("mm_ipc_gpu_memory_gb", 0, NO_IMAGES),
@@ -226,11 +236,11 @@ ENGINE_GROUPS = (
         works("max_loras"),
         works("max_lora_rank", "any rank"),
         no_effect("lora_dtype", "auto", ADAPTER_TYPE),
-        refused("enable_tower_connector_lora", False, NO_IMAGES),
+        refused("enable_tower_connector_lora", False, LANGUAGE_ADAPTERS),
         works("max_cpu_loras"),
         no_effect("fully_sharded_loras", False, RANKS),
         refused("lora_target_modules", [], WHOLE_ADAPTER),
-        no_effect("default_mm_loras", {}, NO_IMAGES),
+        no_effect("default_mm_loras", {}, NAMED_ADAPTERS),
         no_effect("specialize_active_lora", False, "kernels take as long as the adapters of a batch need"),
         no_effect("enable_mixed_moe_lora_format", False, EXPERT_ADAPTERS),
         no_effect("enable_moe_shared_loras", False, EXPERT_ADAPTERS),
@@ -256,7 +266,7 @@ ENGINE_GROUPS = (
         works("long_prefill_token_threshold"),
         works("scheduling_policy"),
         works("enable_chunked_prefill"),
-        no_effect("disable_chunked_mm_input", False, NO_IMAGES),
+        no_effect("disable_chunked_mm_input", False, WHOLE_PICTURES),
         refused("scheduler_cls", None, NAMED_CODE),
         no_effect("scheduler_reserve_full_isl", True, SCHEDULER),
         no_effect("watermark", 0, SCHEDULER),
@@ -285,8 +295,8 @@ ENGINE_GROUPS = (
         refused("diffusion_config", {}, "diffusion models are not in this version", short="-dc"),
         refused("kv_transfer_config", {}, ON_DEVICE),
         refused("kv_events_config", {}, "events of the KV cache are not published in this version"),
-        refused("ec_transfer_config", {}, NO_IMAGES),
-        no_effect("ec_manager_config", {}, NO_IMAGES),
+        refused("ec_transfer_config", {}, ONE_ENGINE),
+        no_effect("ec_manager_config", {}, ONE_ENGINE),
         no_effect("compilation_config", {}, GRAPHS, short="-cc"),
         no_effect("attention_config", {}, KERNELS, short="-ac"),
         refused("reasoning_config", {}, "the marks of reasoning are those of the reasoning_parser"),
@@ -342,7 +352,7 @@ REMOVED = Group("Removed", (
     refused("worker_use_ray", False, "use distributed_executor_backend=ray"),
     works("override_pooler_config", "as pooler_config", kind=OBJECT, means="pooler_config"),
     no_effect("override_neuron_config", {}, "it is for other platforms"),
-    no_effect("disable_mm_preprocessor_cache", False, NO_IMAGES),
+    no_effect("disable_mm_preprocessor_cache", False, ENCODED),
     no_effect("tokenizer_pool_size", 0, TOKENISED),
     no_effect("tokenizer_pool_type", None, TOKENISED),
     no_effect("tokenizer_pool_extra_config", {}, TOKENISED),

@@ -14,10 +14,9 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.media import AUDIO, IMAGE, VECTORS, VIDEO, MediaInput, MediaItem
 from cadence.engine.text.prompts import AudioClip, MediaList, ParsedPrompt
 from cadence.engine.text.token_ids import integers
+from cadence.media.as_media import as_picture, as_video
 from cadence.media.family import FamilyFiles, MediaFamily, Prepared, open_family
-from cadence.media.picture import as_picture
 from cadence.media.sound import as_sound
-from cadence.media.video import as_video
 from cadence.text.null_tokenizer import AnyTokenizer
 
 _FIELD = "multi_modal_data"

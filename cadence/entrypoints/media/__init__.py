@@ -1,2 +1,2 @@
 """Pictures and videos of prompts, for an event loop: fetched and decoded beside it, within bounds of memory. Imports
-`media`; the server and `LLM` import it."""
+`media` and `text`; the server, `LLM` and `speech` import it."""

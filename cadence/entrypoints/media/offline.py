@@ -9,7 +9,7 @@ from typing import cast
 from cadence.config.media_intake import MediaIntake
 from cadence.engine.text.prompts import TokensPrompt
 from cadence.media.chat_parts import split_media
-from cadence.media.reader import MediaData, open_reader
+from cadence.media.fetch.reader import MediaData, open_reader
 from cadence.text.chat_template import ChatRequest
 
 

@@ -16,11 +16,11 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.held_bytes import HeldBytes
+from cadence.entrypoints.media.held_bytes import HeldBytes
 from cadence.entrypoints.media.pending import PendingMedia
 from cadence.media.fetch.read_url import waits_for_network
+from cadence.media.fetch.reader import MediaData, MediaReader
 from cadence.media.parts import MediaPart
-from cadence.media.reader import MediaData, MediaReader
 from cadence.media.video import Sampling
 
 THREADS = 2

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from cadence.audio.decode import decode_audio
 from cadence.audio.limits import DEFAULT_LIMITS, AudioLimits
-from cadence.entrypoints.held_bytes import HeldBytes
+from cadence.entrypoints.media.held_bytes import HeldBytes
 
 FloatArray = npt.NDArray[np.float32]
 T = TypeVar("T")

@@ -80,7 +80,7 @@ class HttpFetch:
         plain = self._connect(target.scheme, host, port, deadline, where)
         try:
             connection = http.client.HTTPConnection(host, port)
-            connection.sock = TimedSocket(plain, deadline)  # type: ignore[assignment]
+            connection.sock = TimedSocket(plain, deadline)
             path = quote(target.path or "/", safe=_SAFE) + (
                 f"?{quote(target.query, safe=_SAFE)}" if target.query else ""
             )

@@ -8,9 +8,9 @@ from typing import Any
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.media import IMAGE
+from cadence.media.as_media import read_file
 from cadence.media.header import FORMATS, format_of
 from cadence.media.limits import DEFAULT_LIMITS
-from cadence.media.picture import read_file
 
 Content = str | list[dict[str, Any]]  # of a message
 

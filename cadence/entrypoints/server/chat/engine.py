@@ -40,8 +40,8 @@ from cadence.entrypoints.server.chat.request_errors import as_sent, check_room
 from cadence.entrypoints.server.chat.thinking_budget import budget_before_calls, thinking_ids
 from cadence.entrypoints.server.http.stream import StartedStream, started_stream
 from cadence.media.chat_parts import split_media
+from cadence.media.fetch.reader import open_reader
 from cadence.media.io_options import sampling_of
-from cadence.media.reader import open_reader
 from cadence.text.chat_template import ChatRequest
 from cadence.text.service.text_jobs import Kept
 from cadence.text.service.text_service import Encoding, TextTokens
@@ -173,7 +173,7 @@ class ChatEngine:
             continue_final_message=job.continue_final_message,
             content_format=self._options.chat_template_content_format,
             kwargs={**self._options.default_chat_template_kwargs, **job.template_kwargs},
-            placeholders=self._placeholders if job.media.places else {},
+            placeholders=self._placeholders,
         )
         template, trusted = (job.chat_template, False) if job.chat_template else (self._template, True)
         how = Encoding(job.add_special_tokens, kept, job.messages_field)

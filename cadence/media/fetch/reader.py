@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from cadence.config.media_intake import MediaIntake
 from cadence.core.errors import InvalidRequestError
 from cadence.core.media import IMAGE
+from cadence.media.as_media import as_picture, as_video
 from cadence.media.decode import decode_picture
 from cadence.media.fetch.read_url import UrlReader
 from cadence.media.io_options import sampling_of
 from cadence.media.limits import DEFAULT_LIMITS, MOST_REDIRECTS, MediaAccess, MediaLimits
 from cadence.media.parts import MediaPart
-from cadence.media.picture import Picture, as_picture
-from cadence.media.video import DEFAULT_SAMPLING, Sampling, Video, as_video, of_pictures
+from cadence.media.picture import Picture
+from cadence.media.video import DEFAULT_SAMPLING, Sampling, Video, of_pictures
 from cadence.media.video_decode import decode_video
 
 Medium = Picture | Video
