@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cadence.config.args import EngineArgs
 
 KINDS = (IMAGE, VIDEO, AUDIO)
-SECONDS = {IMAGE: 5, VIDEO: 30}  # for a file to be fetched, where nothing else is said
+SECONDS = {IMAGE: 5, VIDEO: 30, AUDIO: 10}  # for a file to be fetched, where nothing else is said
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def resolve_intake(args: EngineArgs) -> MediaIntake:
         local_root=_root(args.allowed_local_media_path),
         domains=frozenset(_domain(name) for name in args.allowed_media_domains or ()),
         per_prompt=_limits(args.limit_mm_per_prompt),
-        seconds={kind: float(own or SECONDS[kind]) for kind, own in given.items()},
+        seconds={kind: float(given.get(kind) or usual) for kind, usual in SECONDS.items()},
         redirects=args.media_url_allow_redirects is not False,
         max_pixels=args.max_image_pixels or 0,
         io_kwargs=args.media_io_kwargs,

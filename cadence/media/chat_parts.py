@@ -1,4 +1,4 @@
-"""The pictures and videos in the messages of a chat, taken out: `{"type": "image"}` is left in their places.
+"""The pictures, videos and sounds in the messages of a chat, taken out: `{"type": "image"}` is left in their places.
 
 | part | where its picture is |
 |---|---|
@@ -8,6 +8,8 @@
 | `{"type": "image_pil", "image_pil": …}` | in Python, a picture of Pillow's |
 | `{"type": "image", "media": MediaPart(…)}` | read by a protocol of its own |
 | `{"type": "video_url", "video_url": …}`, `{"type": "video", "video": …}` | as pictures |
+| `{"type": "input_audio", "input_audio": {"data": …, "format": "wav"}}` | in base64 |
+| `{"type": "audio_url", "audio_url": …}`, `{"type": "audio", "audio": …}` | as pictures; in Python (samples, rate) |
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import IMAGE, VIDEO
+from cadence.core.media import AUDIO, IMAGE, VIDEO
 from cadence.media.parts import KINDS, MediaPart
 
 MEDIA = "media"  # key of a part that is a `MediaPart` already
@@ -30,6 +32,9 @@ _PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "video_url": (VIDEO, ("video_url",)),
     "input_video": (VIDEO, ("video_url",)),
     "video": (VIDEO, ("video", "video_url", "url", "path")),
+    "input_audio": (AUDIO, ("input_audio",)),
+    "audio_url": (AUDIO, ("audio_url",)),
+    "audio": (AUDIO, ("audio", "audio_url", "url", "path")),
 }
 _MAX_UUID = 256  # characters
 _SCHEMES = ("data:", "http:", "https:", "file:")
@@ -93,6 +98,8 @@ class _Splitter:
         given, where = part[key], f"{where}.{key}"
         if isinstance(given, Mapping):
             _check_uuid(given.get("uuid"), where)
+            if "data" in given and kind == AUDIO:
+                return MediaPart(kind, f"{where}.data", _data_url(given, where))
             given, where = given.get("url"), f"{where}.url"
         if isinstance(given, str):
             return _of_text(given, kind, where)
@@ -105,6 +112,14 @@ def _without_content(part: Mapping[str, Any], key: str, where: str) -> InvalidRe
     if part.get("file_id") is not None:
         return InvalidRequestError(f"{where}.file_id: this server keeps no files; send a URL", f"{where}.file_id")
     return InvalidRequestError(f"{where} has no {key}: nothing is kept between requests", where)
+
+
+def _data_url(given: Mapping[str, Any], where: str) -> str:
+    """Of `input_audio`. What is said of the format counts for nothing: the bytes say it."""
+    data = given["data"]
+    if not isinstance(data, str):
+        raise InvalidRequestError(f"{where}.data must be a string: a file in base64", f"{where}.data")
+    return f"data:audio/any;base64,{data}"
 
 
 def _of_text(given: str, kind: str, where: str) -> MediaPart:
@@ -132,5 +147,5 @@ def _type(part: Any) -> str:
         return ""
     kind = part.get("type")
     if kind is None and "text" not in part:
-        kind = next((name for name in ("image_url", "video_url") if name in part), None)
+        kind = next((name for name in ("image_url", "video_url", "input_audio", "audio_url") if name in part), None)
     return kind if isinstance(kind, str) else ""

@@ -1,4 +1,4 @@
-"""How large pictures and videos may be, and where they may come from."""
+"""How large pictures, videos and sounds may be, and where they may come from."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import IMAGE, VIDEO
+from cadence.core.media import AUDIO, IMAGE, VIDEO
 
 _MIB = 2**20
 MOST_REDIRECTS = 3
-_NAMES = {IMAGE: "picture", VIDEO: "video"}
+_NAMES = {IMAGE: "picture", VIDEO: "video", AUDIO: "sound"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class MediaLimits:
 
     image_bytes: int = 32 * _MIB  # of a file, as it is stored
     video_bytes: int = 128 * _MIB
+    audio_bytes: int = 64 * _MIB
     prompt_bytes: int = 256 * _MIB  # of all files of one prompt
     image_pixels: int = 64 * 2**20  # of one picture: 192 MiB as RGB
     side: int = 2**14  # most pixels along either edge
@@ -28,8 +29,9 @@ class MediaLimits:
     video_frames: int = 768  # that are kept
     video_seconds: float = 1800.0
     decode_seconds: float = 60.0  # that a video may take
+    audio_seconds: float = 600.0  # of a sound
     prompt_pixels: int = 128 * 2**20  # of all pictures and frames of one prompt: 384 MiB
-    per_prompt: Mapping[str, int] = field(default_factory=lambda: {IMAGE: 64, VIDEO: 4})  # by kind
+    per_prompt: Mapping[str, int] = field(default_factory=lambda: {IMAGE: 64, VIDEO: 4, AUDIO: 16})  # by kind
 
     def check_bytes(self, kind: str, num_bytes: int, where: str) -> None:
         most = self.bytes_of(kind)
@@ -39,7 +41,7 @@ class MediaLimits:
             raise InvalidRequestError(f"{where}: the {_NAMES[kind]} is empty", where)
 
     def bytes_of(self, kind: str) -> int:
-        return self.image_bytes if kind == IMAGE else self.video_bytes
+        return {IMAGE: self.image_bytes, VIDEO: self.video_bytes, AUDIO: self.audio_bytes}[kind]
 
     def check_size(self, width: int, height: int, where: str) -> None:
         """Of a picture or a frame."""
@@ -77,7 +79,9 @@ class MediaAccess:
     domains: frozenset[str] = frozenset()  # names of hosts, lower case; "*" = all that are public
     local_root: Path | None = None  # files below it, links resolved
     max_redirects: int = MOST_REDIRECTS  # each is held to the same rules
-    seconds: Mapping[str, float] = field(default_factory=lambda: {IMAGE: 5.0, VIDEO: 30.0})  # for one file, in all
+    seconds: Mapping[str, float] = field(
+        default_factory=lambda: {IMAGE: 5.0, VIDEO: 30.0, AUDIO: 10.0}
+    )  # for one file, in all
 
 
 DEFAULT_LIMITS = MediaLimits()

@@ -1,13 +1,13 @@
-"""Pictures and videos as a request names them, before anything is read."""
+"""Pictures, videos and sounds as a request names them, before anything is read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from cadence.core.media import IMAGE, VIDEO
+from cadence.core.media import AUDIO, IMAGE, VIDEO
 
-KINDS = (IMAGE, VIDEO)
+KINDS = (IMAGE, VIDEO, AUDIO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,5 +15,5 @@ class MediaPart:
     kind: str
     where: str  # the part of the request that holds it, for errors
     url: str = ""  # data:, http:, https: or file:
-    value: Any = None  # given in Python in place of a URL: a picture of Pillow's, an array, bytes, a path
+    value: Any = None  # given in Python in place of a URL: a picture of Pillow's, an array, bytes, a path, samples
     digest: str = ""  # what the user says stands for its content; "" = it is computed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from cadence import LLM, SamplingParams
 from cadence.config.files.qwen_audio import read_qwen_audio
 from cadence.config.hf import make_hf_config
 from cadence.core.errors import InvalidRequestError, ModelFileError
+from tests.helpers.recordings import wav_file
 from tests.helpers.tiny_qwen_audio import SECONDS, make_qwen_audio
 
 pytestmark = [pytest.mark.engine]
@@ -104,6 +106,37 @@ def test_the_same_alone_and_in_company(directory: Path, alone: list[Answer], opt
     llm = LLM(model=str(directory), **BASE | options)
     for _ in range(2):  # the second time from caches
         assert say(llm, [prompt(*each) for each in PROMPTS]) == alone
+
+
+def in_base64(samples_np: np.ndarray) -> str:
+    return b64encode(wav_file(samples_np, code=3, bits=32)).decode()
+
+
+@pytest.mark.parametrize("part", ["input_audio", "audio_url", "audio"])
+def test_sounds_in_chats(llm: LLM, part: str) -> None:
+    given: dict[str, Any] = {
+        "input_audio": {"data": in_base64(SOUNDS[0]), "format": "wav"},
+        "audio_url": {"url": f"data:audio/wav;base64,{in_base64(SOUNDS[0])}"},
+        "audio": (SOUNDS[0], RATE),
+    }
+    content = [{"type": part, part: given[part]}, {"type": "text", "text": "one two"}]
+    (output,) = llm.chat([{"role": "user", "content": content}], GREEDY, use_tqdm=False)
+    asked = prompt("<|user|>#one two<|end|>\n<|assistant|>", [SOUNDS[0]])
+    assert list(output.outputs[0].token_ids) == say(llm, [asked])[0][0]
+
+
+def test_sounds_in_chats_that_are_refused(llm: LLM) -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"type": "input_audio", "input_audio": {"data": "?", "format": "wav"}}, "input_audio.data: the data is not"),
+        ({"type": "input_audio", "input_audio": {"data": 3}}, "input_audio.data must be a string"),
+        ({"type": "input_audio", "input_audio": {"data": "AAAA"}}, "input_audio.data: The file is no audio"),
+        ({"type": "audio_url", "audio_url": {"url": "data:image/png;base64,AAAA"}}, "must be a sound"),
+        ({"type": "audio_url", "audio_url": {"url": "http://127.0.0.1/a.wav"}}, "audio_url.url"),
+        ({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, "only text and audio parts"),
+    ]
+    for part, message in refused:
+        with pytest.raises(InvalidRequestError, match=message):
+            llm.chat([{"role": "user", "content": [part]}], GREEDY, use_tqdm=False)
 
 
 def test_weights_by_the_names_of_the_hub(directory: Path, alone: list[Answer], tmp_path: Path) -> None:

@@ -13,6 +13,12 @@ from tests.helpers.tiny_models import BOS, EOS, MAX_LEN, PAD, VOCAB, randomise, 
 START, END, SOUND = VOCAB, VOCAB + 1, VOCAB + 2
 _MARKS = ("<|audio_bos|>", "<|audio_eos|>", "<|AUDIO|>")
 SECONDS, MELS = 2, 16
+_TEMPLATE = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{% if m['content'] is string %}{{ m['content'] }}{% else %}"
+    "{% for c in m['content'] %}{% if 'audio_url' in c or c['type'] == 'audio' %}<|audio_bos|><|AUDIO|><|audio_eos|>"
+    "{% elif 'text' in c %}{{ c['text'] }}{% endif %}{% endfor %}{% endif %}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
 
 
 def make_qwen_audio(directory: Path) -> Path:
@@ -49,6 +55,8 @@ def make_qwen_audio(directory: Path) -> Path:
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in _MARKS])
     tokenizer.save(str(path))
+    told = directory / "tokenizer_config.json"
+    told.write_text(json.dumps(json.loads(told.read_text()) | {"chat_template": _TEMPLATE}))
     WhisperFeatureExtractor(feature_size=MELS, chunk_length=SECONDS).save_pretrained(directory)
     settings = json.loads((directory / "preprocessor_config.json").read_text())
     (directory / "preprocessor_config.json").write_text(

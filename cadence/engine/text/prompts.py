@@ -11,6 +11,7 @@ from cadence.core.checks import integer
 from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import InvalidRequestError
 from cadence.core.media import MediaInput
+from cadence.media.sound import Sound
 from cadence.text.tokenizer import Tokenizer
 
 
@@ -169,7 +170,7 @@ def _media(data: Any) -> AudioClip | MediaList | None:
     if set(data) != {"audio"}:
         return MediaList({kind: list(given) if isinstance(given, list) else [given] for kind, given in data.items()})
     audio = data["audio"]
-    if isinstance(audio, list) and len(audio) > 1 and all(isinstance(each, tuple) for each in audio):
+    if isinstance(audio, list) and (len(audio) > 1 or any(isinstance(each, Sound) for each in audio)):
         return MediaList({"audio": audio})
     if isinstance(audio, list) and len(audio) == 1:
         audio = audio[0]

@@ -6,7 +6,7 @@ import base64
 import binascii
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import IMAGE, VIDEO
+from cadence.core.media import AUDIO, IMAGE, VIDEO
 from cadence.core.shown import shown
 from cadence.media.decode import READ
 from cadence.media.limits import MediaLimits
@@ -14,6 +14,7 @@ from cadence.media.parts import MediaPart
 
 DATA = "data"
 _MAX_HEAD = 256  # characters before the comma
+_NEVER = {IMAGE: ("audio", "text", "video"), VIDEO: ("audio", "text"), AUDIO: ("image", "text")}  # beginnings of types
 _FRAMES = "video/jpeg"  # a video as pictures, base64 each, with commas between
 
 
@@ -61,6 +62,6 @@ def _check_type(kind: str, media_type: str, where: str) -> None:
     if media_type.startswith("image/svg"):
         raise InvalidRequestError(f"{where}: SVG is not read, which is a program that draws; send {READ}", where)
     own = media_type.partition("/")[0]
-    if own in ("audio", "text", "video" if kind == IMAGE else ""):
-        wanted = "a picture" if kind == IMAGE else "a video"
+    if own in _NEVER[kind]:
+        wanted = {IMAGE: "a picture", VIDEO: "a video", AUDIO: "a sound"}[kind]
         raise InvalidRequestError(f"{where} must be {wanted}; the data URL says {shown(media_type)}", where)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from cadence.config.media_intake import MediaIntake
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import IMAGE
+from cadence.core.media import AUDIO, IMAGE
 from cadence.media.as_media import as_picture, as_video
 from cadence.media.decode import decode_picture
 from cadence.media.fetch.read_url import UrlReader
@@ -15,10 +15,11 @@ from cadence.media.io_options import sampling_of
 from cadence.media.limits import DEFAULT_LIMITS, MOST_REDIRECTS, MediaAccess, MediaLimits
 from cadence.media.parts import MediaPart
 from cadence.media.picture import Picture
+from cadence.media.sound import Sound, as_sound, decode_sound
 from cadence.media.video import DEFAULT_SAMPLING, Sampling, Video, of_pictures
 from cadence.media.video_decode import decode_video
 
-Medium = Picture | Video
+Medium = Picture | Video | Sound
 MediaData = dict[str, list[Medium]]  # `multi_modal_data`: by kind, in the order of the prompt
 
 
@@ -79,6 +80,8 @@ class MediaReader:
 
     def _medium(self, part: MediaPart, files: Sequence[bytes], sampling: Sampling, num_pixels: int) -> Medium:
         where, limits = part.where, self.limits
+        if part.kind == AUDIO:
+            return decode_sound(files[0], where, limits) if part.value is None else as_sound(part.value, where)
         if part.value is not None and part.kind == IMAGE:
             return as_picture(part.value, where, limits, part.digest)
         if part.value is not None:
