@@ -15,6 +15,7 @@ from cadence.entrypoints.cli.chat.settings import ChatSettings
 from cadence.entrypoints.cli.chat.wrap import WordWrap, char_width
 from cadence.entrypoints.cli.shared.streaming import Answer
 from tests.cli.chat_fakes import FakeEngine, FakeLLM, Script
+from tests.media.pictures import data_url, picture
 
 
 def conversation(engine: FakeEngine, system: str = "", **given: Any) -> Conversation:
@@ -216,3 +217,40 @@ class TestWrap:
 
     def test_a_terminal_of_unknown_width_wraps_by_itself(self) -> None:
         assert wrapped("word " * 100, columns=0).count("\n") == 0
+
+
+class TestImage:
+    """A picture goes with the next question, and stays in the conversation with it."""
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        (tmp_path / "a b.png").write_bytes(picture())
+        return tmp_path / "a b.png"
+
+    def test_it_goes_with_the_next_question(self, file: Path, tmp_path: Path) -> None:
+        chat = conversation(FakeEngine(["Fine"]))
+        screen = play(chat, f"/image {file}", f"/image {file}", "what is it?", "and now?", f"/save {tmp_path}/talk.md")
+        assert screen.notes[:2] == [
+            "goes with your next message: 1 picture",
+            "goes with your next message: 2 pictures",
+        ]
+        part = {"type": "image_url", "image_url": {"url": data_url(picture())}}
+        assert chat.messages[0] == {"role": "user", "content": [part, part, {"type": "text", "text": "what is it?"}]}
+        assert chat.messages[2] == {"role": "user", "content": "and now?"}
+        assert "(a picture)\n\n(a picture)\n\nwhat is it?" in (tmp_path / "talk.md").read_text()
+
+    def test_a_question_that_is_asked_again_has_it_still(self, file: Path) -> None:
+        chat = conversation(FakeEngine(["Fine"]))
+        play(chat, f"/image {file}", "what is it?", "/retry")
+        assert len(chat.messages) == 2 and len(chat.messages[0]["content"]) == 2
+
+    def test_a_new_conversation_has_none(self, file: Path) -> None:
+        chat = conversation(FakeEngine(["Fine"]))
+        play(chat, f"/image {file}", "/reset", "hello")
+        assert chat.messages[0]["content"] == "hello"
+
+    def test_what_is_no_picture_is_said(self, file: Path) -> None:
+        file.write_bytes(b"no picture")
+        screen = play(conversation(FakeEngine(["x"])), f"/image {file}", "/image", "/image /no/such/file")
+        assert "no picture of a format" in screen.notes[0] and "name a file" in screen.notes[1]
+        assert "no such file" in screen.notes[2]

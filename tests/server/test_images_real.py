@@ -211,6 +211,14 @@ def test_what_is_wrong_is_named(server: ServerProcess, content: list[Any], param
     assert word in answer.json()["error"]["message"]
 
 
+def test_a_limit_of_ones_own_must_fit_after_the_picture(server: ServerProcess) -> None:
+    most = httpx.get(f"{server.url}/v1/models").json()["data"][0]["max_model_len"]
+    used = ask(server, url_part(data_url(picture())), TEXT).json()["usage"]["prompt_tokens"]
+    answer = ask(server, url_part(data_url(picture())), TEXT, max_tokens=most - used + 1)
+    assert answer.status_code == 400 and f"({used} in the messages, {most - used + 1} in the completion)" in answer.text
+    assert ask(server, url_part(data_url(picture())), TEXT, max_tokens=most - used, stop=[" "]).status_code == 200
+
+
 def test_a_model_of_text_refuses_pictures(tiny_server: ServerProcess) -> None:
     answer = ask(tiny_server, url_part(data_url(picture())), TEXT)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages[0].content[0].type")

@@ -194,9 +194,9 @@ def formed(prompt: PromptType, form: TextForm) -> PromptType:
     return parsed if parsed.token_ids is not None else replace(parsed, text=form.of(parsed.text or ""))
 
 
-def resumed(prompt: TokensPrompt, output_token_ids: Sequence[int]) -> ParsedPrompt:
+def resumed(prompt: TokensPrompt | ParsedPrompt, output_token_ids: Sequence[int]) -> ParsedPrompt:
     """A prompt whose answer begins with these."""
-    return replace(_parse_dict(prompt), output_token_ids=tuple(output_token_ids))
+    return replace(parse_prompt(prompt), output_token_ids=tuple(output_token_ids))
 
 
 def tokenised(prompt: PromptType, tokenizer: Tokenizer, options: Mapping[str, Any]) -> PromptType:

@@ -13,7 +13,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.structured_outputs import StructuredOutputsParams
-from cadence.engine.text.prompts import TokensPrompt, resumed
+from cadence.engine.text.prompts import ParsedPrompt, TokensPrompt, resumed
 from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.media.offline import with_media
 from cadence.entrypoints.media.pending import PendingMedia
@@ -40,7 +40,7 @@ from cadence.entrypoints.server.chat.request_errors import as_sent, check_room
 from cadence.entrypoints.server.chat.thinking_budget import budget_before_calls, thinking_ids
 from cadence.entrypoints.server.http.stream import StartedStream, started_stream
 from cadence.media.chat_parts import split_media
-from cadence.media.fetch.reader import open_reader
+from cadence.media.fetch.reader import MediaData, open_reader
 from cadence.media.io_options import sampling_of
 from cadence.text.chat_template import ChatRequest
 from cadence.text.service.text_jobs import Kept
@@ -263,11 +263,20 @@ class ChatEngine:
         are here until the first output has come."""
         async with self._media.opened(job.media) as data:
             try:
-                return await self._begun(with_media(prompt, data), params, job)
+                whole = await self._prepared(prompt, data, job) if data else prompt
+                return await self._begun(whole, params, job)
             except InvalidRequestError as error:
                 raise as_sent(error, {**job.sent_names, **job.media.names()}) from None
 
-    async def _begun(self, prompt: TokensPrompt, params: SamplingParams, job: ChatJob) -> StartedStream[RequestOutput]:
+    async def _prepared(self, prompt: TokensPrompt, data: MediaData, job: ChatJob) -> ParsedPrompt:
+        """With the tokens that stand for its media, after which the client's own limit must fit, too."""
+        prepared = await self._llm.inputs.prepared(with_media(prompt, data))
+        self._check_room(job, len(prepared.token_ids or ()))
+        return prepared
+
+    async def _begun(
+        self, prompt: TokensPrompt | ParsedPrompt, params: SamplingParams, job: ChatJob
+    ) -> StartedStream[RequestOutput]:
         if job.beam is not None:
             given = {"skip_special_tokens": params.skip_special_tokens, **job.of_adapter}
             outputs = self._llm.beam_search(prompt, job.beam, job.request_id, priority=job.priority, **given)
