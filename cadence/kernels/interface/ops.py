@@ -15,6 +15,7 @@ from cadence.kernels.interface.matrix import MatrixPacker, Norm, Pair
 from cadence.kernels.interface.rope_ops import RopeOps
 from cadence.kernels.interface.row_ops import RowOps
 from cadence.kernels.interface.speech_lines import SpeechLines, WrittenTokens
+from cadence.kernels.interface.state_ops import StateOps
 from cadence.kernels.interface.suffix_ops import SuffixOps
 
 MaybeTensor = torch.Tensor | None
@@ -64,6 +65,7 @@ class Ops(Protocol):
     lora: LoraOps  # adapters on top of products
     axes: RopeOps  # what turns tokens whose positions have axes
     experts: ExpertOps  # feed-forward blocks of which each token takes a few
+    states: StateOps  # layers that keep a state in place of keys
     packs: bool  # matrices of a model are multiplied in a form of their own; else they are tensors
 
     def packer(self, method: str, dtype: torch.dtype, device: torch.device) -> MatrixPacker | None:

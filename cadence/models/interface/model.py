@@ -16,6 +16,7 @@ from cadence.models.interface.cross_queries import NO_CROSS_QUERIES, CrossQuerie
 from cadence.models.interface.encoder_lengths import NO_ENCODER, EncoderLengths
 from cadence.models.interface.lora_batch import NO_LORA, LoraBatch
 from cadence.models.interface.media import MODEL_ROPE, NO_OVERLAY, NO_SPANS, MediaOverlay, RopeRows, SeenSpans
+from cadence.models.interface.row_states import NO_STATES, RowStates
 from cadence.models.interface.token_types import ONE_TEXT, TokenTypes
 from cadence.models.interface.wanted import EVERY_TOKEN, Wanted
 
@@ -53,6 +54,7 @@ class ForwardContext:
     overlay: MediaOverlay = NO_OVERLAY  # what pictures and sounds put in the place of tokens
     rope: RopeRows = MODEL_ROPE  # what turns its tokens, where positions have axes
     spans: SeenSpans = NO_SPANS  # of tokens that see each other, whatever their order
+    states: RowStates = NO_STATES  # of layers that keep a state in place of keys
 
     def attend(
         self,

@@ -1,0 +1,32 @@
+"""What layers keep of a request in place of keys: a state of one size, however long the request is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+STATE_BYTES = 4  # an entry of a recurrent state: float32
+
+
+@dataclass(frozen=True, slots=True)
+class LayerState:
+    """Of one layer. Either part may be absent.
+
+    conv: channels and width of its short convolution; the state has the last width - 1 inputs of each.
+    state: shape of its recurrent state. kept: entries of what a token is to that state, kept while the token may yet
+    be dropped.
+    """
+
+    conv: tuple[int, int] = (0, 1)
+    state: tuple[int, ...] = (0,)
+    kept: int = 0
+
+    def row_bytes(self, most_drafts: int, itemsize: int) -> int:
+        """Of a running request. itemsize: bytes of an activation"""
+        channels, width = self.conv
+        inputs = channels * (width - 1 + most_drafts) + self.kept * most_drafts
+        return inputs * itemsize + prod(self.state) * STATE_BYTES
+
+    def snapshot_bytes(self, itemsize: int) -> int:
+        """Of a state that is kept after a request, or for another that begins alike."""
+        return self.row_bytes(0, itemsize)
