@@ -157,10 +157,9 @@ def _walk(step: Step, inputs: Parts, reads: torch.Tensor, table: StateTable, run
 def _runs(runs: StateRuns) -> Iterator[_Run]:
     """Those that do not leave their row as it is."""
     columns = (runs.rows, runs.query_start, runs.replayed, runs.certain, runs.kept)
-    for counts in zip(*(column.tolist() for column in columns), strict=False):
-        run = _Run(*counts)
-        if run.replayed or run.certain or run.kept:
-            yield run
+    for row, begin, replayed, certain, kept in zip(*(column.tolist() for column in columns), strict=False):
+        if replayed or certain or kept:
+            yield _Run(row=row, begin=begin, replayed=replayed, certain=certain, kept=kept)
 
 
 def _shared(num_heads: int, num_groups: int, device: torch.device) -> torch.Tensor:
