@@ -1,6 +1,5 @@
 """What is to become of rows' states in a forward: one launch, a program per run."""
 
-# ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
 
 import torch
