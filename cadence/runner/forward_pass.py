@@ -59,8 +59,12 @@ class ForwardPass:
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
         """Of all layers that are here, the model's first."""
         own = self.parts.model.own_layers
-        self.caches = [*[caches[0]] * own.start, *caches[: len(own)]]
+        self.caches = [*caches[:1] * own.start, *caches[: len(own)]]
         self.parts.after.use_caches(caches)
+        self.forget()
+
+    def forget(self) -> None:
+        """What was recorded: memory has moved."""
         self.parts.graphs.forget()
 
     def with_inputs(self, layout: BatchLayout) -> BatchLayout:
