@@ -184,7 +184,7 @@ def test_recordings_in_memory_are_bounded() -> None:
         await asyncio.gather(cancelled, return_exceptions=True)
         let_go.set()
         await asyncio.gather(first, second)
-        assert recordings._held == 0
+        assert recordings._held._held == 0
         recordings.close()
         return order
 
