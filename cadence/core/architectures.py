@@ -16,6 +16,7 @@ _DECODERS = {
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
     "LlamaForCausalLM": "llama",
+    "Mamba2ForCausalLM": "states.mamba2",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
     "OPTForCausalLM": "opt",
