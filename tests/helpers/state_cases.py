@@ -46,14 +46,14 @@ def conv_case(
 
 def scan_case(dtype: torch.dtype, size: int = 37, state: int = 16, device: str = "cpu") -> StateCase:
     layer = Scan(
-        -drawn(1, size, state, device=device).exp(), drawn(2, size, device=device), drawn(3, size, device=device)
+        -drawn(1, state, size, device=device).exp(), drawn(2, size, device=device), drawn(3, size, device=device)
     )
 
     def call(ops: StateOps, inputs: torch.Tensor, tables: Tensors, runs: StateRuns) -> torch.Tensor:
         x, dt, b, c = inputs.split([size, size, state, state], dim=1)
         return ops.scan(x, dt, b, c, layer, StateTable(*tables), runs)
 
-    return _recurrent(2 * size + 2 * state, (size, state), 2 * size + state, dtype, call, device)
+    return _recurrent(2 * size + 2 * state, (state, size), 2 * size + state, dtype, call, device)
 
 
 def head_scan_case(
@@ -69,7 +69,7 @@ def head_scan_case(
         return ops.head_scan(x.unflatten(1, (heads, size)), dt, b, c, layer, StateTable(*tables), runs)
 
     kept = heads * size + heads + groups * state
-    return _recurrent(sum(sizes), (heads, size, state), kept, dtype, call, device)
+    return _recurrent(sum(sizes), (heads, state, size), kept, dtype, call, device)
 
 
 def delta_case(

@@ -40,14 +40,14 @@ def weights_of_earlier(log_decay: torch.Tensor) -> torch.Tensor:
 
 def test_scan() -> None:
     x, dt, b, c = drawn(0, TOKENS, 9), drawn(1, TOKENS, 9), drawn(2, TOKENS, 4), drawn(3, TOKENS, 4)
-    layer = Scan(-drawn(4, 9, 4).exp(), drawn(5, 9), drawn(6, 9))
-    table = StateTable(torch.zeros(2, 9, 4), torch.zeros(2, 0, 22))
+    layer = Scan(-drawn(4, 4, 9).exp(), drawn(5, 9), drawn(6, 9))
+    table = StateTable(torch.zeros(2, 4, 9), torch.zeros(2, 0, 22))
     ours = OPS.scan(x, dt, b, c, layer, table, WHOLE)
     step = F.softplus(dt + layer.dt_bias)
-    left = weights_of_earlier(step[:, :, None] * layer.a)
-    added = (step * x)[:, :, None].double() * b[:, None]
-    states = torch.einsum("tsdn,sdn->tdn", left, added)
-    torch.testing.assert_close(ours.double(), (states * c[:, None]).sum(-1) + layer.d * x, **CLOSE)
+    left = weights_of_earlier(step[:, None] * layer.a)
+    added = (step * x)[:, None].double() * b[:, :, None]
+    states = torch.einsum("tsnd,snd->tnd", left, added)
+    torch.testing.assert_close(ours.double(), (states * c[:, :, None]).sum(1) + layer.d * x, **CLOSE)
     torch.testing.assert_close(table.state[1].double(), states[-1], **CLOSE)
     assert not table.state[0].any()
 
@@ -57,14 +57,14 @@ def test_scan_by_heads() -> None:
     x, dt = drawn(0, TOKENS, heads, size), drawn(1, TOKENS, heads) * 2
     b, c = drawn(2, TOKENS, groups, width), drawn(3, TOKENS, groups, width)
     layer = HeadScan(-drawn(4, heads).exp(), drawn(5, heads), drawn(6, heads), (0.1, 1.5))
-    table = StateTable(torch.zeros(2, heads, size, width), torch.zeros(2, 0, heads * size + heads + groups * width))
+    table = StateTable(torch.zeros(2, heads, width, size), torch.zeros(2, 0, heads * size + heads + groups * width))
     ours = OPS.head_scan(x, dt, b, c, layer, table, WHOLE)
     step = F.softplus(dt + layer.dt_bias).clamp(0.1, 1.5)
     b, c = b.repeat_interleave(3, dim=1), c.repeat_interleave(3, dim=1)
     left = weights_of_earlier(step * layer.a)
-    added = torch.einsum("th,thp,thn->thpn", step, x, b).double()
-    states = torch.einsum("tsh,shpn->thpn", left, added)
-    seen = torch.einsum("thpn,thn->thp", states, c.double()) + layer.d[:, None] * x
+    added = torch.einsum("th,thp,thn->thnp", step, x, b).double()
+    states = torch.einsum("tsh,shnp->thnp", left, added)
+    seen = torch.einsum("thnp,thn->thp", states, c.double()) + layer.d[:, None] * x
     torch.testing.assert_close(ours.double(), seen, **CLOSE)
     torch.testing.assert_close(table.state[1].double(), states[-1], **CLOSE)
 

@@ -151,7 +151,8 @@ STATE_ROOM = Verb("state_room", NoneType, StateRoom, EXECUTOR, START_S, _least_r
 # So many states.
 ALLOCATE_STATES = Verb("allocate_states", StateRoom, NoneType, EXECUTOR, START_S)
 
-# Blocks of the KV cache there is memory for beside the states: what was told, or what the largest step leaves of what is allowed.
+# Blocks of the KV cache there is memory for beside the states: what was told, or what the largest step leaves of what
+# is allowed.
 KV_BLOCKS = Verb("kv_blocks", NoneType, int, EXECUTOR, START_S, min)
 
 # So many blocks.

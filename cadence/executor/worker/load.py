@@ -10,8 +10,8 @@ from cadence.device.base import Device
 from cadence.device.dtypes import DTYPES
 from cadence.executor.worker.adapters import WorkerAdapters, open_adapters
 from cadence.executor.worker.engine_share import EngineShare, NoShare
-from cadence.executor.worker.state_memory import StateMemoryPlan
 from cadence.executor.worker.stage_facts import DraftFacts, share_facts
+from cadence.executor.worker.state_memory import StateMemoryPlan
 from cadence.executor.worker.worker_config import WorkerConfig
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import StageLinks

@@ -13,7 +13,6 @@ from cadence.scheduler.kv.kinds.base import NEVER
 from cadence.scheduler.kv.kinds.block import Block, RequestBlocks
 from cadence.scheduler.kv.pool import BlockPool
 
-
 HitLimit = Callable[[Sequence[bytes], int], int]  # (hashes of blocks, most of them) -> how many one can go on from
 
 
