@@ -60,10 +60,6 @@ class ForwardPass:
         """Of all layers that are here, the model's first."""
         self.caches = [*caches[:1] * self.parts.model.own_layers.start, *caches]
         self.parts.after.use_caches(caches)
-        self.forget()
-
-    def forget(self) -> None:
-        """What was recorded: memory has moved."""
         self.parts.graphs.forget()
 
     def with_inputs(self, layout: BatchLayout) -> BatchLayout:

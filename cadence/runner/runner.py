@@ -10,7 +10,6 @@ import torch
 
 from cadence.core.contract.step import NO_PLAN, Mail, NewRow, StepPayloads, StepPlan, StepResult
 from cadence.core.contract.table import RequestTable
-from cadence.core.state_spec import StateRoom
 from cadence.models.interface.model import LayerCache
 from cadence.runner.feature import DeviceFeature, HiddenHook
 from cadence.runner.forward_pass import ForwardPass
@@ -88,11 +87,9 @@ class Runner:
         for feature in self._parts.features.values():
             feature.use_caches(self._parts.forward.caches)
 
-    def allocate(self, room: StateRoom) -> None:
-        """Of what rows keep beside keys."""
-        for feature in self._parts.features.values():
-            feature.allocate(room)
-        self._parts.forward.forget()
+    @property
+    def features(self) -> Mapping[str, DeviceFeature]:
+        return self._parts.features
 
     def vacate(self, row: int) -> None:
         """Ends a row outside any plan."""

@@ -141,8 +141,10 @@ class Worker:
         return self._states.room(self._cache_bytes(), self._limits.max_num_seqs)
 
     def _allocate_states(self, room: StateRoom) -> None:
+        """Before the KV cache, with which all that was recorded is forgotten."""
         self._state_bytes = self._states.bytes_of(room)
-        self._runner.allocate(room)
+        for feature in self._runner.features.values():
+            feature.allocate(room)
 
     def _kv_blocks(self, _: None) -> int:
         if not self.layout.block_bytes:

@@ -9,7 +9,7 @@ NO_SLOT = -1
 
 
 @dataclass(slots=True)
-class _Snapshot:
+class _Kept:
     slot: int
     used_in: int  # the last step that writes or reads it
 
@@ -22,7 +22,7 @@ class Snapshots:
         self.num_slots = num_slots
         self.num_evicted = 0
         self._free = list(range(num_slots - 1, -1, -1))
-        self._by_digest: OrderedDict[bytes, _Snapshot] = OrderedDict()
+        self._by_digest: OrderedDict[bytes, _Kept] = OrderedDict()
 
     def __contains__(self, digest: bytes) -> bool:
         return digest in self._by_digest
@@ -48,7 +48,7 @@ class Snapshots:
             self.drop(oldest)
             self.num_evicted += 1
         slot = self._free.pop()
-        self._by_digest[digest] = _Snapshot(slot, step_id)
+        self._by_digest[digest] = _Kept(slot, step_id)
         return slot
 
     def drop(self, digest: bytes) -> None:
