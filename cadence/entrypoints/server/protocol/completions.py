@@ -9,12 +9,14 @@ from pydantic import Field
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.protocol.common import INT64, GenerationBody, LogprobIds, ShownDrafts, check_beam
 from cadence.entrypoints.server.protocol.texts_or_ids import TEXTS_OR_IDS, texts_or_ids
+from cadence.media.vectors import PromptVectors, read_vectors
 
 MAX_PROMPTS = 1024
 
 
 class CompletionBody(GenerationBody):
-    prompt: Any = Field(json_schema_extra=TEXTS_OR_IDS)
+    prompt: Any = Field(default=None, json_schema_extra=TEXTS_OR_IDS)
+    prompt_embeds: str | list[str] | None = None  # in its place: base64 of a .npy or safetensors file, or several
     suffix: str | None = None  # text after what the model is to write
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=-1)] | bool | None = None  # -1 = all there are; true = 1
@@ -30,6 +32,9 @@ class CompletionBody(GenerationBody):
         """What types alone do not say."""
         self.check_stream_options()
         check_beam(self)
+        if self.prompt_embeds is not None and (self.prompt or self.echo or self.suffix):
+            message = "prompt_embeds stands alone: without prompt, echo and suffix, which are of texts"
+            raise InvalidRequestError(message, "prompt_embeds")
         if self.suffix and self.echo:
             raise InvalidRequestError("echo cannot stand beside suffix: the prompt is not what comes before", "echo")
         if self.suffix and not all(isinstance(prompt, str) for prompt in self.prompts()):
@@ -48,6 +53,12 @@ class CompletionBody(GenerationBody):
             return 1 if self.logprobs else None
         return self.logprobs
 
-    def prompts(self) -> list[str | list[int]]:
-        """One prompt or many: text, token ids, a list of texts, a list of lists of ids."""
-        return texts_or_ids(self.prompt, "prompt", MAX_PROMPTS)
+    def prompts(self) -> list[str | list[int] | PromptVectors]:
+        """One prompt or many: text, token ids, a list of texts, a list of lists of ids, matrices."""
+        if self.prompt_embeds is None:
+            return [*texts_or_ids(self.prompt, "prompt", MAX_PROMPTS)]
+        given = [self.prompt_embeds] if isinstance(self.prompt_embeds, str) else self.prompt_embeds
+        if not 1 <= len(given) <= MAX_PROMPTS:
+            message = f"prompt_embeds must be 1 to {MAX_PROMPTS} matrices; got {len(given)}"
+            raise InvalidRequestError(message, "prompt_embeds")
+        return [read_vectors(each, "prompt_embeds") for each in given]

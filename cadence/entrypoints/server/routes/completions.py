@@ -64,7 +64,7 @@ class Work:
     """A request, checked, and how its answer looks."""
 
     body: CompletionBody
-    prompts: list[str | list[int]]
+    prompts: list[str | list[int] | PromptVectors]
     size: int  # estimated tokens
     params: SamplingParams
     beam: BeamSearchParams | None  # instead of `params`, of which only the shape of the answer counts then
@@ -121,8 +121,13 @@ def _outputs(
     return cast(AsyncGenerator[RequestOutput, None], outputs)
 
 
-async def prompt_of(given: str | list[int], body: CompletionBody, state: ServerState, salt: str) -> TokensPrompt:
+async def prompt_of(
+    given: str | list[int] | PromptVectors, body: CompletionBody, state: ServerState, salt: str
+) -> PromptFields:
     model = state.llm.config.model
+    if isinstance(given, PromptVectors):
+        _check_fits(len(given.values_np), body.max_tokens, model)
+        return {"prompt_embeds": given.values_np, "cache_salt": salt}
     if body.suffix and isinstance(given, str):
         given = await fill_prompt(given, body.suffix, state.llm.texts, body.add_special_tokens is not False)
     if isinstance(given, list):
