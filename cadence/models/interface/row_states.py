@@ -16,7 +16,7 @@ _NONE = torch.empty(0, dtype=torch.int32)
 class LayerTables:
     """Of one layer, a line for each row."""
 
-    inputs: torch.Tensor  # as `StateOps.short_conv` has them
+    inputs: torch.Tensor  # [num_rows, K - 1 + most drafts, C], as `StateOps.short_conv` has them
     table: StateTable
 
 
