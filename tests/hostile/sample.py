@@ -9,7 +9,7 @@ from tests.hostile.case import Case
 from tests.hostile.cases import ROUND, Cases
 from tests.hostile.values import fixed
 
-SAMPLED = 2300  # cases of which the sample is taken: every field has had its turn by then
+SAMPLED = 2400  # cases of which the sample is taken: every field has had its turn by then
 
 _GENERATORS = ((20, "one field"), (29, "several fields"), (32, "body"), (33, "framing"), (34, "headers"),
                (36, "target"), (39, "left"), (ROUND, "large"))  # fmt: skip
