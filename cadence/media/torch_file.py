@@ -27,13 +27,13 @@ _TENSOR = (  # opcodes, and what each must say; None = it is read
 )
 
 
-class StoredMatrix(NamedTuple):
+class TorchMatrix(NamedTuple):
     data: bytes
     dtype: str  # as safetensors names it
     shape: tuple[int, int]
 
 
-def read_torch_file(data: bytes) -> StoredMatrix:
+def read_torch_file(data: bytes) -> TorchMatrix:
     """Raises ValueError, KeyError or BadZipFile where it is anything else."""
     if data.count(_ENTRY) > _MOST_ENTRIES:
         raise ValueError("more files than torch writes")
@@ -51,7 +51,7 @@ def read_torch_file(data: bytes) -> StoredMatrix:
         raise ValueError("its lines do not follow each other")
     dtype = _TYPES[kind.removeprefix("torch ")]
     size = int(dtype.removeprefix("B")[1:]) // 8  # bytes of an entry
-    return StoredMatrix(storage[start * size : (start + rows * columns) * size], dtype, (rows, columns))
+    return TorchMatrix(storage[start * size : (start + rows * columns) * size], dtype, (rows, columns))
 
 
 def _said(pickled: bytes) -> list[Any]:

@@ -100,6 +100,7 @@ def post(client: openai.OpenAI, path: str = "completions", **body: Any) -> httpx
 
 def test_what_is_wrong_is_said(client: openai.OpenAI, vectors: list[torch.Tensor]) -> None:
     good = base64_of(numpy_file(vectors[0]))
+    infinite = base64_of(torch_file(torch.full((2, 64), 1e300, dtype=torch.float64)))
     longest = base64_of(numpy_file(torch.zeros(LENGTH - 3, 64).half()))
     refused: list[tuple[dict[str, Any], str, str]] = [
         ({"prompt_embeds": "AAA"}, "prompt_embeds", "not base64"),
@@ -107,7 +108,11 @@ def test_what_is_wrong_is_said(client: openai.OpenAI, vectors: list[torch.Tensor
         ({"prompt_embeds": [good, "AAAA"]}, "prompt_embeds[1]", "one matrix of floats"),
         ({"prompt_embeds": base64_of(numpy_file(torch.zeros(2, 7)))}, "prompt_embeds", "the model's have 64"),
         ({"prompt_embeds": base64_of(numpy_file(torch.full((2, 64), torch.nan)))}, "prompt_embeds", "not finite"),
-        ({"prompt_embeds": base64_of(torch_file(torch.full((2, 64), 1e300, dtype=torch.float64)))}, "prompt_embeds", "not finite"),
+        (
+            {"prompt_embeds": infinite},
+            "prompt_embeds",
+            "not finite",
+        ),
         ({"prompt_embeds": longest, "max_tokens": 8}, "prompt", f"{LENGTH} tokens"),
         ({"prompt_embeds": 7}, "prompt_embeds", "valid string"),
         ({"prompt_embeds": [7]}, "prompt_embeds", "valid string"),
