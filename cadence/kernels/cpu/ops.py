@@ -34,6 +34,7 @@ from cadence.kernels.interface.ops import (
 )
 from cadence.kernels.interface.speech_lines import SpeechLines, WrittenTokens
 from cadence.kernels.reference import compose
+from cadence.kernels.reference.states import ReferenceStateOps
 
 TABLE.check("activation", {kind.name: int(kind) for kind in Activation})
 
@@ -52,6 +53,7 @@ class CpuOps:
         self.lora = CpuLoraOps(calls, self._c)
         self.axes = CpuRopeOps(self._c)
         self.experts = CpuExpertOps(calls, self._c, self.packed)
+        self.states = ReferenceStateOps()
 
     def packer(self, method: str, dtype: torch.dtype, device: torch.device) -> CpuPacker:
         return CpuPacker(self.packed, WeightPacking(self._c.functions, PackedMemory()), method, dtype)

@@ -16,6 +16,7 @@ from cadence.kernels.reference.kv_rows import QUANTISED, pack_rows
 from cadence.kernels.reference.lora import ReferenceLoraOps
 from cadence.kernels.reference.rope import ReferenceRopeOps
 from cadence.kernels.reference.rows import ReferenceRowOps
+from cadence.kernels.reference.states import ReferenceStateOps
 from cadence.kernels.reference.suffix import ReferenceSuffixOps
 from cadence.kernels.reference.torch_ops import TorchOps
 
@@ -29,6 +30,7 @@ class ReferenceOps(TorchOps):
         self.lora = ReferenceLoraOps()
         self.axes = ReferenceRopeOps()
         self.experts = ReferenceExpertOps()
+        self.states = ReferenceStateOps()
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return F.linear(x, weight, bias)

@@ -10,6 +10,7 @@ from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionS
 from cadence.kernels.interface.matrix import MatrixPacker, Norm
 from cadence.kernels.interface.ops import NO_IDS, OWN_SCALES, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
+from cadence.kernels.reference.states import ReferenceStateOps
 from cadence.kernels.reference.torch_ops import TorchOps
 from cadence.kernels.triton.attention.attention import PagedAttention
 from cadence.kernels.triton.attention.heads import Places, rotate_and_store
@@ -46,6 +47,7 @@ class TritonOps(TorchOps):
         self.rows = TritonRowOps()
         self.suffix = TritonSuffixOps()
         self.axes = TritonRopeOps()
+        self.states = ReferenceStateOps()
         self._deterministic = deterministic
         self._pdl = _supports_pdl()
         self.lora = TritonLoraOps(deterministic, self._pdl)
