@@ -178,8 +178,7 @@ def _features(
     if config.scheduler.max_encoder_len:
         budget = config.scheduler.max_num_encoder_tokens
         features.append(EncoderContents(layout.groups, budget, slots.slot_of))
-        if config.parallel.pipeline_parallel_size == 1:  # a stage does not see where the layers of others look
-            features.append(AlignedRequests())
+        features.append(AlignedRequests())
     if config.scheduler.encoder_cache:
         features.append(MediaContents(encoded, config.scheduler.max_num_encoder_tokens))
     if config.speculative.enabled:

@@ -26,14 +26,14 @@ from cadence.models.encoder_decoder import EncoderDecoderLM
 from cadence.models.interface.model import CausalLM
 from cadence.runner.after_sample import AfterSample, NothingAfter
 from cadence.runner.drivers.choose import driver_of
-from cadence.runner.feature import DeviceFeature
+from cadence.runner.feature import DeviceFeature, InputHook
 from cadence.runner.features.adapters.rows import AdapterRows, DeviceAdapters
 from cadence.runner.features.alignment.rows import AlignedRows, DeviceAlignment
 from cadence.runner.features.drafts.looked_up import LookedUpDrafts
 from cadence.runner.features.drafts.model_drafts import ModelDrafts, ModelDraftsParts
 from cadence.runner.features.drafts.rows import DeviceDrafts, DraftedRows, DraftRows
 from cadence.runner.features.drafts.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
-from cadence.runner.features.encoder.encode import DeviceEncoder
+from cadence.runner.features.encoder.encode import ContentReader, DeviceEncoder
 from cadence.runner.features.encoder.rows import EncoderRows
 from cadence.runner.features.grammar.rows import DeviceGrammar
 from cadence.runner.features.media.encode import DeviceMedia
@@ -95,8 +95,8 @@ def build_parts(
     base = _Base(
         device=device, ops=ops, requests=requests, blocks=blocks, sampler=sampler, shapes=shapes, graphs=graphs
     )
-    drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer)
     others = _of_models(base, models, limits, layout)
+    drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer, _of_drafts(models, others))
     features = [*others, *drafts, *_of_every_model(base, model, limits)]
     forward = _forward(base, model, after, features, layout.block_size)
     of_features = [table for feature in features for table in feature.tables]
@@ -226,10 +226,12 @@ def _encoder(base: _Base, models: LoadedModels, limits: RunnerLimits, layout: KV
     if not isinstance(model, EncoderDecoderLM):
         return []
     rows = EncoderRows(base.device, limits.num_rows, base.ops, base.shapes)
-    encoder = DeviceEncoder(base.device, base.ops, model, rows, layout, limits.max_encoder_len)
-    if models.links.count > 1:  # each stage has the queries of its own layers
-        return [encoder]
-    return [encoder, DeviceAlignment(AlignedRows(limits.num_rows, model.cross_heads(), models.ranks))]
+    drafting = [ContentReader(reader, model.own_layers.stop) for reader in models.draft.readers]
+    readers = [ContentReader(model), *drafting]
+    encoder = DeviceEncoder(base.device, base.ops, readers, rows, layout, limits.max_encoder_len)
+    layers = dict(zip(model.own_blocks, model.cross_heads(), strict=True))
+    aligned = AlignedRows(limits.num_rows, layers, base.blocks.tables, models.ranks, models.links)
+    return [encoder, DeviceAlignment(aligned)]
 
 
 def _media(base: _Base, models: LoadedModels, limits: RunnerLimits) -> list[DeviceFeature]:
@@ -249,6 +251,12 @@ def _rope(base: _Base, model: CausalLM, limits: RunnerLimits) -> list[DeviceFeat
     return [DeviceRope(RopeTable(base.device, limits.num_rows, base.ops, base.shapes, model.axes()))]
 
 
+def _of_drafts(models: LoadedModels, features: Sequence[DeviceFeature]) -> list[InputHook]:
+    """Input hooks of features that a draft model's forwards go through, too."""
+    names = (ENCODER,) if models.draft.readers else ()
+    return [hook for feature in features for hook in feature.inputs if hook.name in names]
+
+
 def _drafts(
     base: _Base,
     models: LoadedModels,
@@ -256,8 +264,9 @@ def _drafts(
     block_size: int,
     waiting: WaitingPositions,
     new_proposer: ProposerFactory,
+    inputs: Sequence[InputHook],
 ) -> tuple[list[DeviceFeature], AfterSample]:
-    """-> the feature, or none, and what is proposed after a forward"""
+    """inputs: of a draft model's forwards -> the feature, or none, and what is proposed after a forward"""
     if not limits.speculative.enabled:
         return [], NothingAfter()
     rows, drafted = DraftRows(base.device, limits.num_rows), DraftedRows(base.device, limits.num_rows)
@@ -284,6 +293,7 @@ def _drafts(
             quiet_row=base.requests.quiet_row,
             rows=state,
             waiting=waiting,
+            inputs=inputs,
         )
         return [DeviceDrafts(rows, [drafted, waiting])], ModelDrafts(parts)
     proposer = new_proposer(limits.speculative, base.ops, rows.most)
