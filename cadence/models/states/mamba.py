@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cadence.models.decoder import DecoderLM, MixerLayer
+from cadence.models.decoder import DecoderLM, DecoderParts, MixerLayer
 from cadence.models.dims import decoder_parts
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.mamba import InnerNorms, Mamba, MambaSpec, time_step_rank
@@ -30,32 +30,41 @@ _DEFAULTS = {
 }
 
 
+_WEIGHTS = WeightMap(OUTER_RULES + mamba_rules("backbone.layers.*.mixer", "layers.*.attn"), PREFIXES)
+
+
 class MambaForCausalLM(DecoderLM):
-    weights = WeightMap(OUTER_RULES + mamba_rules("backbone.layers.*.mixer", "layers.*.attn"), PREFIXES)
-    norms = InnerNorms.NONE
+    weights = _WEIGHTS
 
     def __init__(self, hf: ConfigView, build: BuildContext) -> None:
-        hf = WithDefaults(hf, _DEFAULTS)
-        dims = read_mixer_dims(hf)
-        spec = MambaSpec(
-            hidden=dims.hidden,
-            width=int(hf["expand"] * dims.hidden),
-            states=hf["state_size"],
-            rank=time_step_rank(hf, "time_step_rank"),
-            taps=hf["conv_kernel"],
-            norms=self.norms,
-            eps=hf.get("mixer_rms_eps", 1e-6),
-            bias=bool(hf["use_bias"]),
-            conv_bias=bool(hf["use_conv_bias"]),
-        )
-
-        def layer(index: int) -> MixerLayer:
-            return MixerLayer(Mamba(build, spec), RMSNorm(build, dims.hidden, dims.eps), terms=True)
-
-        super().__init__(decoder_parts(build, dims, layer, RMSNorm(build, dims.hidden, dims.eps)))
+        super().__init__(_parts(hf, build, InnerNorms.NONE))
 
 
-class FalconMambaForCausalLM(MambaForCausalLM):
+class FalconMambaForCausalLM(DecoderLM):
     """What a token says of its time step, b and c are normed."""
 
-    norms = InnerNorms.UNSCALED
+    weights = _WEIGHTS
+
+    def __init__(self, hf: ConfigView, build: BuildContext) -> None:
+        super().__init__(_parts(hf, build, InnerNorms.UNSCALED))
+
+
+def _parts(hf: ConfigView, build: BuildContext, norms: InnerNorms) -> DecoderParts:
+    hf = WithDefaults(hf, _DEFAULTS)
+    dims = read_mixer_dims(hf)
+    spec = MambaSpec(
+        hidden=dims.hidden,
+        width=int(hf["expand"] * dims.hidden),
+        states=hf["state_size"],
+        rank=time_step_rank(hf, "time_step_rank"),
+        taps=hf["conv_kernel"],
+        norms=norms,
+        eps=hf.get("mixer_rms_eps", 1e-6),
+        bias=bool(hf["use_bias"]),
+        conv_bias=bool(hf["use_conv_bias"]),
+    )
+
+    def layer(index: int) -> MixerLayer:
+        return MixerLayer(Mamba(build, spec), RMSNorm(build, dims.hidden, dims.eps), terms=True)
+
+    return decoder_parts(build, dims, layer, RMSNorm(build, dims.hidden, dims.eps))
