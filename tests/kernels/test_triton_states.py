@@ -74,3 +74,6 @@ def test_norm_and_gate_match_the_reference(width: int, group: int, dtype: torch.
     for silu in (True, False):
         ours, theirs = (ops.gate(x, gate, silu=silu) for ops in (OPS, PLAIN))
         torch.testing.assert_close(ours, theirs, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+    for one in (gate, gate[:, :1]):
+        ours, theirs = (ops.sigmoid_gate(x, one) for ops in (OPS, PLAIN))
+        torch.testing.assert_close(ours, theirs, rtol=CLOSE[dtype], atol=CLOSE[dtype])
