@@ -8,13 +8,17 @@ from dataclasses import dataclass
 
 MOST_LAYERS = 1024  # more than any model has
 MOST_EXPERTS = 1024  # of a layer
+_MOST_NAMED = 24  # names in one message
 
 # Names as Hugging Face has them -> the module of `cadence.models` they are in, and their class if it has another name.
 _DECODERS = {
+    "FalconMambaForCausalLM": "states.mamba",
     "GPT2LMHeadModel": "gpt2",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
     "LlamaForCausalLM": "llama",
+    "Mamba2ForCausalLM": "states.mamba2",
+    "MambaForCausalLM": "states.mamba",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
     "OPTForCausalLM": "opt",
@@ -129,4 +133,6 @@ def unsupported(architecture: str, supported: Iterable[str] = ARCHITECTURES) -> 
     if family is not None:
         closest = " and ".join(family.relatives)
         sentence += f" ({family.nature}; {f'closest: {closest}' if closest else 'nothing related is supported'})"
-    return f"{sentence}; supported: {', '.join(sorted(supported))}"
+    names = sorted(supported)
+    known = f"supported: {', '.join(names)}" if len(names) <= _MOST_NAMED else "`cadence models` lists those that are"
+    return f"{sentence}; {known}"

@@ -424,6 +424,14 @@ struct rows_turn {
     int64_t log_stride, num_rows, num_lines;
 };
 
+/* What is to become of rows' states: `taken` has lines [0, last], of which the last is shared and stays as it is. */
+struct rows_find_state_runs {
+    RowState state;
+    const int32_t *rows, *query_start, *line_start;
+    int32_t *taken, *lines, *replayed, *certain, *kept;
+    int64_t taken_stride, last, num_rows;
+};
+
 struct rows_propose {
     RowState state;
     const int32_t *rows, *line_start, *most;
