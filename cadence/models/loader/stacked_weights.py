@@ -57,6 +57,11 @@ class UnstackedWeights:
         self._source.release(self._parts[name][0] if name in self._parts else name)
 
 
+def has_stacks(source: WeightsSource) -> bool:
+    """Whether a tensor may be one."""
+    return any(len(source.shape(name)) == _STACK_DIMS for name in source.names())
+
+
 def unstacked(source: WeightsSource, weights: WeightMap) -> WeightsSource:
     """With a tensor for each expert's matrix."""
     stacks = [name for name in source.names() if weights.is_stack(name) and len(source.shape(name)) == _STACK_DIMS]
