@@ -86,3 +86,12 @@ ELSEWISE = Plan(
         {0: (1, 0, 0)},
     )
 )
+# Longer ones: of several chunks of 16, with drafts at their ends, after drafts that turned out right, beside quiet rows.
+PROMPTS = Plan(
+    (
+        {1: (70, 0, 0), 0: (7, 0, 0)},
+        {0: (1, 0, 0), 1: (33, 19, 1)},
+        {2: QUIET, 1: (17, 2, 2), 0: (3, 0, 0)},
+        {1: (5, 0, 0), 0: (20, 1, 0)},
+    )
+)

@@ -11,15 +11,23 @@ import torch
 
 from tests.helpers.triton_mode import DEVICE, interpret, interpret_each_once  # isort: skip - before anything that imports triton
 
+from cadence.kernels.interface.state_ops import StateOps
 from cadence.kernels.reference.states import ReferenceStateOps
 from cadence.kernels.triton.ops import TritonOps
+from cadence.kernels.triton.states.chunks_delta import DeltaTile
+from cadence.kernels.triton.states.chunks_heads import ChunkTile
+from cadence.kernels.triton.states.states import Chunking, TritonStateOps
 from tests.helpers.state_cases import StateCase, conv_case, delta_case, drawn, head_scan_case, scan_case
-from tests.helpers.state_plans import DRAFTED, ELSEWISE, Plan, follow
+from tests.helpers.state_plans import DRAFTED, ELSEWISE, PROMPTS, Plan, follow
 
 pytestmark = pytest.mark.device
 
 OPS = TritonOps().states
 FIXED = TritonOps(deterministic=True).states
+CHUNKED = TritonStateOps(
+    chunking=Chunking(few_tokens=1, heads=ChunkTile(16, 16, 4, 2, programs=1), delta=DeltaTile(16, 4, 16, 4, 1))
+)
+IN_SPANS = TritonStateOps(chunking=Chunking(few_tokens=1, heads=ChunkTile(16, 16, 4, 2, programs=9)))
 PLAIN = ReferenceStateOps()
 CASES: dict[str, Callable[..., StateCase]] = {
     "conv": partial(conv_case, channels=45),
@@ -35,9 +43,9 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 CLOSE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
 
-def compare(name: str, dtype: torch.dtype, plan: Plan) -> None:
+def compare(ops: StateOps, name: str, dtype: torch.dtype, plan: Plan) -> None:
     case = CASES[name](dtype, device=DEVICE)
-    ours, theirs = (follow(ops, case, plan, dtype, DEVICE) for ops in (OPS, PLAIN))
+    ours, theirs = (follow(each, case, plan, dtype, DEVICE) for each in (ops, PLAIN))
     close = {"rtol": CLOSE[dtype], "atol": CLOSE[dtype]}
     for row, expected in theirs.outputs.items():
         torch.testing.assert_close(ours.outputs[row], expected, **close)
@@ -47,7 +55,15 @@ def compare(name: str, dtype: torch.dtype, plan: Plan) -> None:
 
 @pytest.mark.parametrize(("name", "dtype"), interpret_each_once(list(CASES), DTYPES))
 def test_rows_follow_the_reference(name: str, dtype: torch.dtype) -> None:
-    compare(name, dtype, DRAFTED)
+    compare(OPS, name, dtype, DRAFTED)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), interpret_each_once(["heads", "heads, even", "delta", "delta, even"], DTYPES)
+)
+@pytest.mark.parametrize("ops", [CHUNKED, IN_SPANS], ids=["small", "spans"])
+def test_prompts_in_chunks_follow_the_reference(ops: StateOps, name: str, dtype: torch.dtype) -> None:
+    compare(ops, name, dtype, PROMPTS)
 
 
 @pytest.mark.parametrize("name", interpret(CASES, ["conv", "scan", "heads", "delta"]))
