@@ -19,6 +19,7 @@ _DECODERS = {
     "Gemma3ForCausalLM": "gemma3",
     "GraniteMoeHybridForCausalLM": "states.granite_hybrid",
     "JambaForCausalLM": "states.jamba",
+    "Lfm2ForCausalLM": "states.lfm2",
     "LlamaForCausalLM": "llama",
     "Mamba2ForCausalLM": "states.mamba2",
     "MambaForCausalLM": "states.mamba",

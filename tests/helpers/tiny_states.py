@@ -67,6 +67,13 @@ def _granite(**changes: Any) -> Any:
     return GraniteMoeHybridForCausalLM(config)
 
 
+def _lfm2(**changes: Any) -> Any:
+    from transformers import Lfm2Config, Lfm2ForCausalLM
+
+    sizes = {"full_attn_idxs": [1], "block_multiple_of": 32, "norm_eps": 1e-5}
+    return Lfm2ForCausalLM(Lfm2Config(**decoder_sizes(**sizes | changes)))
+
+
 _MAMBA2 = {"mamba_n_heads": 8, "mamba_d_state": 24, "mamba_n_groups": 2, "mamba_chunk_size": 32}
 
 STATE_MODELS: dict[str, Callable[[], Any]] = {
@@ -77,6 +84,15 @@ STATE_MODELS: dict[str, Callable[[], Any]] = {
     "bamba": _bamba,
     "granite_hybrid": _granite,
     "granite_hybrid_dense": lambda: _granite(num_local_experts=0, position_embedding_type="rope"),
+    "lfm2": _lfm2,
+    "lfm2_bias": lambda: _lfm2(
+        layer_types=["conv", "full_attention", "conv", "full_attention"],
+        full_attn_idxs=None,
+        conv_bias=True,
+        conv_L_cache=4,
+        block_auto_adjust_ff_dim=False,
+        tie_word_embeddings=True,
+    ),
     "mamba2": _mamba2,
     "mamba2_bias": lambda: _mamba2(use_bias=True, use_conv_bias=False, n_groups=1, time_step_limit=(0.01, 0.5)),
 }

@@ -100,6 +100,7 @@ def read_limits(hf: ConfigView) -> tuple[float, float]:
 
 _KINDS = {
     "mamba": "linear_attention",
+    "conv": "linear_attention",
     "linear_attention": "linear_attention",
     "attention": "full_attention",
     "full_attention": "full_attention",
