@@ -9,8 +9,9 @@ from cadence.core.errors import ConfigError
 from cadence.models.decoder import DecoderLM
 from cadence.models.encoder import EncoderModel
 from cadence.models.encoder_decoder import EncoderDecoderLM
+from cadence.models.through_transformers.model import ThroughTransformers
 
-AnyModel = DecoderLM | EncoderModel | EncoderDecoderLM
+AnyModel = DecoderLM | EncoderModel | EncoderDecoderLM | ThroughTransformers
 
 
 def model_class(architecture: str) -> type[AnyModel]:
