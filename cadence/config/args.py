@@ -67,7 +67,7 @@ class EngineArgs:
         ("none", "gguf", "int8", "int4", *CHECKPOINT_METHODS),
     )
     model_impl: str = option(
-        "auto", "whose code computes the model: our own, or transformers' with our attention (auto: ours where there is)",
+        "auto", "whose code computes the model: ours, or transformers' with our attention (ours, where there is one)",
         MODEL_IMPLS,
     )  # fmt: skip
     trust_remote_code: bool = option(False, "run the code that comes with a model, through transformers")

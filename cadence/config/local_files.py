@@ -25,7 +25,7 @@ def check_model(reference: str, args: EngineArgs | None = None) -> ModelFiles | 
     if (files := find_local(reference)) is None:
         return None
     from cadence.config.hf import load_hf_config
-    from cadence.config.resolve.implementation import AUTO, implemented
+    from cadence.config.implemented import AUTO, implemented
     from cadence.config.resolve_pooling import served_as
 
     hf = load_hf_config(files, args.hf_overrides if args is not None else {})

@@ -11,9 +11,9 @@ from cadence.config.builtin_heads import builtin_head
 from cadence.config.caps import Caps
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
+from cadence.config.implemented import AUTO, check_generates, implemented
 from cadence.config.parallel import SHARES_EXPERTS, shares_experts
 from cadence.config.reference import ModelFiles, find_model, find_tokenizer
-from cadence.config.resolve.implementation import AUTO, check_generates, implemented
 from cadence.config.resolve.resolve import ResolveInputs, resolve
 from cadence.config.resolve_pooling import served_as
 from cadence.config.speculative import DraftSource, settled_method

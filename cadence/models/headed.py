@@ -24,8 +24,7 @@ from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext, WithChanges
 from cadence.models.interface.stage import Absent
 from cadence.models.layers.stacked_head import MapShape, StackedHead
-from cadence.models.registry import AnyModel, model_class
-from cadence.models.through_transformers.model import ThroughTransformers
+from cadence.models.registry import AnyModel, class_through_transformers, model_class
 from cadence.models.weight_map import Rule, WeightMap
 
 _KEEPS_LOGITS = (ModelHead.LOGITS, ModelHead.TOKEN_LOGITS, ModelHead.OWN)
@@ -51,7 +50,7 @@ def headed_model(hf: HFConfig, build: BuildContext) -> AnyModel:
 
 def _decoder(hf: HFConfig, build: BuildContext) -> AnyModel:
     if hf.implementation.through_transformers:
-        return ThroughTransformers(hf, build)
+        return class_through_transformers()(hf, build)
     # A tied head has no memory of its own.
     view = hf if hf.head in _KEEPS_LOGITS else WithChanges(hf, {"tie_word_embeddings": True})
     return model_class(hf.family)(view, build)

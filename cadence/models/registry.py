@@ -9,9 +9,8 @@ from cadence.core.errors import ConfigError
 from cadence.models.decoder import DecoderLM
 from cadence.models.encoder import EncoderModel
 from cadence.models.encoder_decoder import EncoderDecoderLM
-from cadence.models.through_transformers.model import ThroughTransformers
 
-AnyModel = DecoderLM | EncoderModel | EncoderDecoderLM | ThroughTransformers
+AnyModel = DecoderLM | EncoderModel | EncoderDecoderLM
 
 
 def model_class(architecture: str) -> type[AnyModel]:
@@ -20,3 +19,8 @@ def model_class(architecture: str) -> type[AnyModel]:
         raise ConfigError(unsupported(architecture), field="architectures")
     file, _, name = ARCHITECTURES[architecture].partition(":")
     return getattr(importlib.import_module(f"cadence.models.{file}"), name or architecture)
+
+
+def class_through_transformers() -> type[AnyModel]:
+    """The same of models that run through transformers' code; its configuration says which they are."""
+    return importlib.import_module("cadence.models.through_transformers.model").ThroughTransformers

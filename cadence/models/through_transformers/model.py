@@ -1,8 +1,8 @@
 """A model whose path through its layers is transformers' own.
 
-    tokens -> base (transformers' decoder) -> hidden states -> lm_head (transformers' model without the decoder) -> logits
-                |  its linear maps, norms, experts and embedding: ours, which find the context in `CurrentForward`
-                |  its attention: ours, over the paged cache
+    tokens -> base (transformers' decoder) -> hidden states -> lm_head (its model without the decoder) -> logits
+                |  linear maps, norms, experts and the embedding: ours, which find the context in `CurrentForward`
+                |  attention: ours, over the paged cache
 
 All layers compute all tokens: which of them are wanted is seen at the end.
 """
@@ -19,19 +19,28 @@ from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import LayerKV
 from cadence.core.pooling import EMBED
+from cadence.core.state_spec import LayerState
 from cadence.kernels.interface.attention_batch import AttentionShape, Sees
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, ModelInputs, PoolHead
 from cadence.models.interface.pool_head import SameVector
 from cadence.models.mapped_module import MappedModule
 from cadence.models.tensor_plan import ShapeOf, TensorPlan
+from cadence.models.through_transformers.activation import replace_activations
 from cadence.models.through_transformers.current import CurrentForward
 from cadence.models.through_transformers.embedding import CalledEmbedding
 from cadence.models.through_transformers.names import Planning, TransformersNames, rules_of
-from cadence.models.through_transformers.outline import base_of, choose_experts, fill_buffers, outlined, parts_of, settled
+from cadence.models.through_transformers.outline import (
+    base_of,
+    choose_experts,
+    fill_buffers,
+    outlined,
+    parts_of,
+)
 from cadence.models.through_transformers.registered import LayerAttention, put_attention
 from cadence.models.through_transformers.replace import Replaced, Replacing
-from cadence.models.through_transformers.trial import ObservedAttention, observe, run_once
+from cadence.models.through_transformers.steady import steadied
+from cadence.models.through_transformers.trial import ObservedAttention, observe
 
 
 class GivenOutputs:
@@ -79,7 +88,9 @@ class ThroughTransformers(MappedModule):
         self.now = CurrentForward()
         outline = outlined(hf, build.dtype)
         base, prefix = base_of(outline), outline.base_model_prefix
+        replace_activations(outline, self.now)
         observed = observe(base, parts_of(outline.config), build.max_model_len)
+        self._steadies = observed.unsteady and build.device.type == "cpu"
         _check_layers(outline, observed.layers)
         shapes = {name: tensor.shape for name, tensor in outline.state_dict().items()}
         replaced = Replacing(outline, build, self.now, observed.looked_into).run()
@@ -107,8 +118,11 @@ class ThroughTransformers(MappedModule):
     def kv_layers(self) -> list[LayerKV]:
         return list(self._kv)
 
+    def state_layers(self) -> list[LayerState]:
+        return []
+
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
-        with self.now.running(ctx, inputs):
+        with self.now.running(ctx, inputs), steadied(self._steadies):
             given = self.base(input_ids=inputs.ids[None], position_ids=inputs.rope_positions[None], use_cache=False)
         return ctx.wanted.pick(given[0][0], ctx.ops)
 
@@ -150,8 +164,10 @@ def _weights(outline: Any, prefix: str, replaced: Replaced) -> TransformersNames
     def ours(name: str) -> str:
         return f"base.{name[len(prefix) + 1 :]}" if name.startswith(f"{prefix}.") else f"lm_head.{name}"
 
-    rules = rules_of({ours(target.partition("#")[0]) + "#" + found[1]: found for target, found in replaced.sources.items()})
+    rules = rules_of(
+        {ours(target.partition("#")[0]) + "#" + found[1]: found for target, found in replaced.sources.items()}
+    )
     return TransformersNames(
         rules=rules,
-        unexpected=tuple(outline._keys_to_ignore_on_load_unexpected or ()) + (r"rotary_emb\.inv_freq$",),
+        unexpected=(*(outline._keys_to_ignore_on_load_unexpected or ()), r"rotary_emb\.inv_freq$"),
     )

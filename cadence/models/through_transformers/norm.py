@@ -1,7 +1,7 @@
 """Norms in the places of transformers', where a trial shows that they compute what ours do.
 
-transformers has a class of norms for each family. A copy with a vector of random numbers for its weight is run on random
-numbers: what it returns says what it is.
+transformers has a class of norms for each family. A copy whose weight is a vector of random numbers is run on others:
+what it returns says what it is.
 """
 
 from __future__ import annotations
@@ -93,5 +93,7 @@ def _kind(module: nn.Module, own: dict[str, nn.Parameter], size: int, eps: float
     ways = {"layer": torch.nn.functional.layer_norm(x, (size,), weight, bias, eps)}
     if weight is not None and bias is None:
         ways |= {"rms": rms * weight, "rms + 1": rms * (1 + weight)}
-    fits = [name for name, value in ways.items() if given.shape == x.shape and torch.allclose(given, value, _CLOSE, _CLOSE)]
+    fits = [
+        name for name, value in ways.items() if given.shape == x.shape and torch.allclose(given, value, _CLOSE, _CLOSE)
+    ]
     return fits[0] if fits else ""

@@ -1,7 +1,7 @@
 """Functions that transformers calls in place of its own, under names of ours: attention, and masks.
 
-At work a layer's attention is its `LayerAttention`, and masks are none. In a trial, in shapes alone, an `Observer` notes
-what is asked for, under a name that goes with it.
+At work a layer's attention is its `LayerAttention`, and masks are none. In a trial, in shapes alone, an `Observer`
+notes what is asked for, under a name that goes with it.
 """
 
 from __future__ import annotations

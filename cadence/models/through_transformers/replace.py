@@ -16,7 +16,7 @@ from cadence.models.layers.rank_share import all_of
 from cadence.models.through_transformers.current import CurrentForward
 from cadence.models.through_transformers.embedding import CalledEmbedding, embedding_scale
 from cadence.models.through_transformers.experts import CalledExperts, experts_in_place_of
-from cadence.models.through_transformers.linear import CalledHead, CalledLinear
+from cadence.models.through_transformers.linear import CalledHead, CalledLinear, CalledMatrix
 from cadence.models.through_transformers.norm import CalledRMSNorm, norm_in_place_of
 
 Source = tuple[str, str, dict[str, Any]]  # transformers' name, the part, what a rule says besides
@@ -31,7 +31,9 @@ class Replaced:
 
 
 class Replacing:
-    def __init__(self, model: Any, build: BuildContext, now: CurrentForward, looked_into: Collection[nn.Module]) -> None:
+    def __init__(
+        self, model: Any, build: BuildContext, now: CurrentForward, looked_into: Collection[nn.Module]
+    ) -> None:
         """model: transformers', in shapes alone; looked_into: modules whose weights other modules read"""
         self._model = model
         self._build = build
@@ -129,7 +131,10 @@ class Replacing:
 
     def _with_memory(self, name: str, tensor: torch.Tensor) -> nn.Parameter:
         dtype = torch.float32 if self._wide.search(name) else tensor.dtype
-        return nn.Parameter(torch.empty(tensor.shape, dtype=dtype, device=self._build.device), requires_grad=False)
+        values = torch.empty(tensor.shape, dtype=dtype, device=self._build.device)
+        return (
+            CalledMatrix.of(values, self._now, {}) if values.dim() == 2 else nn.Parameter(values, requires_grad=False)
+        )
 
     def _put(self, path: str, module: nn.Module) -> None:
         parent, _, name = path.rpartition(".")

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from cadence.core.errors import ConfigError
 from cadence.models.through_transformers.outline import said_by_transformers, settled
 from cadence.models.through_transformers.registered import observed
+from cadence.models.through_transformers.steady import Unsteady
 
 _TOKENS = 3  # of the trial: any number that no size is taken for
 # What a call may name and our attention has no use for: it is told otherwise, or concerns training, or other kernels.
@@ -129,6 +130,7 @@ def seen_through(mask_function: Callable[..., Any], max_len: int) -> ObservedMas
 class Observed:
     layers: list[ObservedAttention]
     looked_into: list[nn.Module]  # linear maps whose weights other modules read
+    unsteady: bool  # functions of torch are called whose bits depend on where a number lies
 
 
 def observe(base: Any, configs: Iterable[Any], max_len: int) -> Observed:
@@ -138,7 +140,8 @@ def observe(base: Any, configs: Iterable[Any], max_len: int) -> Observed:
     trial, configs = Trial(max_len), list(configs)
     before = [config._attn_implementation for config in configs]
     looked_into: list[nn.Module] = []
-    with said_by_transformers(), observed(trial) as name, settled(base), _watched(base, looked_into):
+    calls = Unsteady()
+    with said_by_transformers(), observed(trial) as name, settled(base), _watched(base, looked_into), calls:
         for config in configs:
             config._attn_implementation = name
         try:
@@ -146,7 +149,7 @@ def observe(base: Any, configs: Iterable[Any], max_len: int) -> Observed:
         finally:
             for config, own in zip(configs, before, strict=True):
                 config._attn_implementation = own
-    return Observed(trial.layers, looked_into)
+    return Observed(trial.layers, looked_into, calls.found)
 
 
 class _WatchedLinear(nn.Linear):

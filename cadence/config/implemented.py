@@ -32,11 +32,8 @@ def implemented(hf: HFConfig, asked: str, trust_remote_code: bool) -> HFConfig:
         return _with_defaults(hf, family)
     if _has_code(hf):
         if not trust_remote_code:
-            raise _refused(
-                hf,
-                f"architecture {hf.architecture!r} comes with code of its own, which runs with trust_remote_code alone: "
-                "what is in that code can do all that you can",
-            )
+            message = "comes with code of its own, which runs with trust_remote_code alone: it can do all that you can"
+            raise _refused(hf, f"architecture {hf.architecture!r} {message}")
         if not is_installed():
             raise _refused(hf, f"code that comes with a model runs through transformers: {_INSTALL}")
         return replace(hf, implementation=Implementation(True, "", True), head=ModelHead.LOGITS)
