@@ -68,7 +68,7 @@ class Mamba2(Mixer):
     def state(self) -> LayerState:
         (heads, entries), (groups, states) = self._heads, self._groups
         kept = heads * entries + heads + groups * states
-        return LayerState(conv=self.conv.shape, state=(heads, entries, states), kept=kept)
+        return LayerState(conv=self.conv.shape, state=(heads, states, entries), kept=kept)
 
     def mix(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         tables, runs, going_on = self.tables(ctx), ctx.states.runs, self.going_on(ctx)
