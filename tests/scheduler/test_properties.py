@@ -283,4 +283,5 @@ TestSchedulerMachine, TestBurstMachine = SchedulerMachine.TestCase, BurstMachine
 TestAutomaticMachine, TestDraftMachine = AutomaticMachine.TestCase, DraftMachine.TestCase
 TestStateMachine = StateMachine.TestCase
 TestSchedulerMachine.settings = TestAutomaticMachine.settings = examples(8, 25, stateful_step_count=30)
-TestBurstMachine.settings = TestDraftMachine.settings = TestStateMachine.settings = examples(10, 50, stateful_step_count=30)
+for machine in (TestBurstMachine, TestDraftMachine, TestStateMachine):
+    machine.settings = examples(10, 50, stateful_step_count=30)
