@@ -67,7 +67,7 @@ class CacheConfig:
 class SchedulerConfig:
     max_num_seqs: int  # rows
     max_num_batched_tokens: int  # token budget of a step
-    policy: str  # fcfs | priority
+    policy: str  # fair | fcfs | priority
     enable_chunked_prefill: bool
     long_prefill_token_threshold: int  # 0 = none: most prompt tokens of one request in a step
     steps_in_flight: int  # 1 = plain, 2 = async scheduling, stages + 1 = every pipeline stage has work

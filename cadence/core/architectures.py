@@ -12,10 +12,13 @@ _MOST_NAMED = 24  # names in one message
 
 # Names as Hugging Face has them -> the module of `cadence.models` they are in, and their class if it has another name.
 _DECODERS = {
+    "FalconMambaForCausalLM": "states.mamba",
     "GPT2LMHeadModel": "gpt2",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
     "LlamaForCausalLM": "llama",
+    "Mamba2ForCausalLM": "states.mamba2",
+    "MambaForCausalLM": "states.mamba",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
     "OPTForCausalLM": "opt",

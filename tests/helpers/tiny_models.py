@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 
-MAX_LEN = 512  # tokens
-VOCAB = 320
-WINDOW = 32
-BOS, EOS, PAD = 0, 1, 2
+from tests.helpers.tiny_sizes import BOS, EOS, MAX_LEN, PAD, VOCAB, WINDOW, decoder_sizes
+from tests.helpers.tiny_states import STATE_MODELS
+
 SPECIAL = ("<|begin|>", "<|end|>", "<|pad|>", "<|user|>", "<|assistant|>")
 
 _SPREADS = {"lm_head.weight": 0.08, "embed_positions.weight": 0.04, "wpe.weight": 0.04, "bias": 0.05}  # by ending
@@ -27,7 +26,12 @@ _FAMILY_SPREADS = {
     "gemma2": (0.2, 0.02),
     "gemma3": (0.2, 0.02),
 }  # of the blocks, of the embedding; (0.15, 0.08) elsewhere
-_FINAL_NORMS = ("model.norm.weight", "transformer.ln_f.weight", "model.decoder.final_layer_norm.weight")
+_FINAL_NORMS = (
+    "model.norm.weight",
+    "backbone.norm_f.weight",
+    "transformer.ln_f.weight",
+    "model.decoder.final_layer_norm.weight",
+)
 _TEXT = (
     "the quick brown fox jumps over the lazy dog while the slow river runs to the sea",
     "a token is a piece of text and a model reads tokens one after another",
@@ -40,23 +44,6 @@ _TEMPLATE = (
 )
 
 
-def _decoder(**changes: Any) -> dict[str, Any]:
-    sizes = {
-        "vocab_size": VOCAB,
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": MAX_LEN,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "pad_token_id": PAD,
-        "tie_word_embeddings": False,
-    }
-    return sizes | changes
-
-
 def _rope(kind: str, **settings: Any) -> dict[str, Any]:
     return {"rope_type": kind, "rope_theta": 10_000.0, **settings}
 
@@ -64,7 +51,7 @@ def _rope(kind: str, **settings: Any) -> dict[str, Any]:
 def _llama(**changes: Any) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    return LlamaForCausalLM(LlamaConfig(**_decoder(**changes)))
+    return LlamaForCausalLM(LlamaConfig(**decoder_sizes(**changes)))
 
 
 def _llama3() -> Any:
@@ -75,46 +62,46 @@ def _llama3() -> Any:
 def _mistral() -> Any:
     from transformers import MistralConfig, MistralForCausalLM
 
-    return MistralForCausalLM(MistralConfig(**_decoder(sliding_window=WINDOW, head_dim=24)))
+    return MistralForCausalLM(MistralConfig(**decoder_sizes(sliding_window=WINDOW, head_dim=24)))
 
 
 def _qwen2(**changes: Any) -> Any:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     window = {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 2}
-    return Qwen2ForCausalLM(Qwen2Config(**_decoder(**window | changes)))
+    return Qwen2ForCausalLM(Qwen2Config(**decoder_sizes(**window | changes)))
 
 
 def _qwen3() -> Any:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    return Qwen3ForCausalLM(Qwen3Config(**_decoder(head_dim=32, tie_word_embeddings=True)))
+    return Qwen3ForCausalLM(Qwen3Config(**decoder_sizes(head_dim=32, tie_word_embeddings=True)))
 
 
 def _qwen3_moe(**changes: Any) -> Any:
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
     experts = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48, "head_dim": 32}
-    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**_decoder(**experts | changes)))
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**decoder_sizes(**experts | changes)))
 
 
 def _mixtral() -> Any:
     from transformers import MixtralConfig, MixtralForCausalLM
 
     experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": WINDOW}
-    return MixtralForCausalLM(MixtralConfig(**_decoder(**experts)))
+    return MixtralForCausalLM(MixtralConfig(**decoder_sizes(**experts)))
 
 
 def _smollm3(**changes: Any) -> Any:
     from transformers import SmolLM3Config, SmolLM3ForCausalLM
 
-    return SmolLM3ForCausalLM(SmolLM3Config(**_decoder(tie_word_embeddings=True, **changes)))
+    return SmolLM3ForCausalLM(SmolLM3Config(**decoder_sizes(tie_word_embeddings=True, **changes)))
 
 
 def _opt(**changes: Any) -> Any:
     from transformers import OPTConfig, OPTForCausalLM
 
-    sizes = _decoder(ffn_dim=96, tie_word_embeddings=True, **changes)
+    sizes = decoder_sizes(ffn_dim=96, tie_word_embeddings=True, **changes)
     for unused in ("intermediate_size", "num_key_value_heads"):
         del sizes[unused]
     return OPTForCausalLM(OPTConfig(**sizes))
@@ -130,14 +117,14 @@ def _gpt2() -> Any:
 def _gemma2() -> Any:
     from transformers import Gemma2Config, Gemma2ForCausalLM
 
-    config = _decoder(head_dim=24, sliding_window=WINDOW, query_pre_attn_scalar=16, tie_word_embeddings=True)
+    config = decoder_sizes(head_dim=24, sliding_window=WINDOW, query_pre_attn_scalar=16, tie_word_embeddings=True)
     return Gemma2ForCausalLM(Gemma2Config(**config, attn_logit_softcapping=5.0, final_logit_softcapping=4.0))
 
 
 def _gemma3(**changes: Any) -> Any:
     from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
-    config = _decoder(head_dim=24, sliding_window=WINDOW, query_pre_attn_scalar=16, tie_word_embeddings=True)
+    config = decoder_sizes(head_dim=24, sliding_window=WINDOW, query_pre_attn_scalar=16, tie_word_embeddings=True)
     rope = {
         "full_attention": _rope("linear", factor=4.0) | {"rope_theta": 100_000.0},
         "sliding_attention": _rope("default"),
@@ -150,7 +137,7 @@ def _phi3(**changes: Any) -> Any:
     from transformers import Phi3Config, Phi3ForCausalLM
 
     partial = {"rope_parameters": _rope("default", partial_rotary_factor=0.5), "sliding_window": WINDOW}
-    return Phi3ForCausalLM(Phi3Config(**_decoder(**partial | changes)))
+    return Phi3ForCausalLM(Phi3Config(**decoder_sizes(**partial | changes)))
 
 
 def _phi3_longrope() -> Any:
@@ -186,12 +173,13 @@ _FAMILIES: dict[str, Callable[[], Any]] = {
     "phi3_longrope": _phi3_longrope,
 }
 FAMILIES = tuple(_FAMILIES)
+_MAKERS = _FAMILIES | STATE_MODELS
 
 
 def make_tiny(family: str, directory: Path, *, sharded: bool = False, dtype: torch.dtype = torch.float32) -> Path:
     """Saves a model of `family` and its tokenizer into `directory`, which is made where needed, and returns it."""
     directory.mkdir(parents=True, exist_ok=True)
-    model = _FAMILIES[family]().eval()
+    model = _MAKERS[family]().eval()
     randomise(model, *_FAMILY_SPREADS.get(family, (0.15, 0.08)))
     model.to(dtype).save_pretrained(directory, max_shard_size="60KB" if sharded else "1GB")
     save_tokenizer(directory)
@@ -204,7 +192,7 @@ def randomise(model: torch.nn.Module, inner: float, embed: float) -> None:
     Embeddings are small beside what the blocks add: a tied head would repeat the last token forever otherwise.
     """
     generator = torch.Generator().manual_seed(20_250)
-    spreads = {"embed_tokens.weight": embed, "wte.weight": embed, **_SPREADS}
+    spreads = {"embed_tokens.weight": embed, "wte.weight": embed, "embeddings.weight": embed, **_SPREADS}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             spread = next((spread for ending, spread in spreads.items() if name.endswith(ending)), inner)

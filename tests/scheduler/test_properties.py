@@ -55,7 +55,7 @@ def check_requests(scheduler: Scheduler) -> None:
     rows = scheduler._rows
     assert len(scheduler._waiting) == sum(s.status is Status.WAITING for s in scheduler._requests.values())
     keys = [request.key for request in scheduler._running._requests]
-    assert keys == sorted(keys)
+    assert keys == sorted(keys) or not scheduler._running._by_key
     for state in scheduler._requests.values():
         assert state.row != NO_ROW or not any(state.blocks.tables)
         fresh = RequestBlocks(1, state.blocks.root)
@@ -116,6 +116,8 @@ def request_specs(draw: st.DrawFn) -> dict[str, Any]:
         "stop": rule,
         "params": sampling,
         "priority": draw(st.integers(0, 2)),
+        "tenant": draw(st.sampled_from("aab")),
+        "weight": draw(st.sampled_from((1.0, 1.0, 4.0))),
         "source": draw(st.sampled_from(SOURCES)),
         "cache_salt": draw(st.sampled_from(["", "", "pepper"])),
     }
@@ -139,7 +141,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         config = make_config(
             max_num_seqs=draw(*self.num_rows),
             max_num_batched_tokens=draw(*self.budgets) if chunked else 40,
-            policy=draw("fcfs", "priority"),
+            policy=draw("fcfs", "priority", "fair"),
             enable_chunked_prefill=chunked,
             long_prefill_token_threshold=draw(0, 0, 5),
             steps_in_flight=draw(1, 1, 2, 3),
@@ -175,7 +177,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Several that want to fill the pool, alike or each with a beginning of its own."""
         for number in range(size):
             prompt, source = [number * own, *stem[: 3 * number]], SOURCES[number * own % len(SOURCES)]
-            self.add({"prompt": prompt, "max_tokens": 40, "priority": number % 2, "source": source})
+            self.add(
+                {
+                    "prompt": prompt,
+                    "max_tokens": 40,
+                    "priority": number % 2,
+                    "tenant": "ab"[number % 2],
+                    "source": source,
+                }
+            )
 
     @precondition(lambda self: not self.engine.is_full)
     @rule()

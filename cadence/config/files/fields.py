@@ -7,126 +7,26 @@ the memory is seen when the model is built.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from cadence.config.files.field_types import (
+    MOST_ID,
+    MOST_ITEMS,
+    Boolean,
+    FieldType,
+    Integer,
+    ListOf,
+    Nullable,
+    Number,
+    OneOrListOf,
+    String,
+)
+from cadence.config.files.state_fields import STATE_FIELDS
 from cadence.core.architectures import MOST_LAYERS
 from cadence.core.errors import ModelFileError
 from cadence.core.shown import shown
-
-MOST_ID = 2**31 - 1
-_MOST_ITEMS = 1 << 16  # of a list
-_MOST_CHARS = 256  # of a name
-
-
-class FieldType(Protocol):
-    @property
-    def expected(self) -> str:
-        """What the field must be, as a message says it."""
-        ...
-
-    def read(self, value: Any) -> Any:
-        """The value as code expects it; ValueError where it is another kind of thing."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Integer:
-    low: int
-    high: int
-
-    @property
-    def expected(self) -> str:
-        return f"a whole number between {self.low} and {self.high}"
-
-    def read(self, value: Any) -> int:
-        if isinstance(value, float) and value.is_integer():  # 4096.0
-            value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
-            raise ValueError
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    low: float  # not itself allowed, unless it is 0 and `zero` says so
-    high: float
-    zero: bool = False
-
-    @property
-    def expected(self) -> str:
-        return f"a number {'from' if self.zero else 'above'} {self.low:g} to {self.high:g}"
-
-    def read(self, value: Any) -> float:
-        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-            raise ValueError
-        if not (self.low < value <= self.high or (self.zero and value == 0)):
-            raise ValueError
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class Boolean:
-    expected: str = "true or false"
-
-    def read(self, value: Any) -> bool:
-        if value not in (True, False):  # 0 and 1 as well
-            raise ValueError
-        return bool(value)
-
-
-@dataclass(frozen=True, slots=True)
-class String:
-    expected: str = f"a text of at most {_MOST_CHARS} characters"
-
-    def read(self, value: Any) -> str:
-        if not isinstance(value, str) or len(value) > _MOST_CHARS:
-            raise ValueError
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class ListOf:
-    item: FieldType
-
-    @property
-    def expected(self) -> str:
-        return f"a list, each entry {self.item.expected}"
-
-    def read(self, value: Any) -> list[Any]:
-        if not isinstance(value, list) or len(value) > _MOST_ITEMS:
-            raise ValueError
-        return [self.item.read(entry) for entry in value]
-
-
-@dataclass(frozen=True, slots=True)
-class OneOrListOf:
-    item: FieldType
-
-    @property
-    def expected(self) -> str:
-        return f"{self.item.expected}, or a list of such"
-
-    def read(self, value: Any) -> Any:
-        return ListOf(self.item).read(value) if isinstance(value, list) else self.item.read(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Nullable:
-    """A field that may be null, beside what else it may be."""
-
-    other: FieldType
-
-    @property
-    def expected(self) -> str:
-        return f"{self.other.expected}, or null"
-
-    def read(self, value: Any) -> Any:
-        return None if value is None else self.other.read(value)
-
 
 _SIZE, _HEADS, _LAYERS = Integer(1, 2**24), Integer(1, 2**16), Integer(1, MOST_LAYERS)
 _EXPERTS = Integer(1, 1024)
@@ -212,7 +112,7 @@ FIELDS: Mapping[str, FieldType] = {
     ),
     "eos_token_id": Nullable(OneOrListOf(TOKEN_ID)),
     "bos_token_id": Nullable(OneOrListOf(TOKEN_ID)),
-    "num_labels": Nullable(Integer(1, _MOST_ITEMS)),
+    "num_labels": Nullable(Integer(1, MOST_ITEMS)),
     "problem_type": Nullable(String()),
     "is_matryoshka": Nullable(Boolean()),
     "matryoshka_dimensions": Nullable(ListOf(_SIZE)),
@@ -238,6 +138,7 @@ FIELDS: Mapping[str, FieldType] = {
     "projector_hidden_act": String(),
     "multimodal_projector_bias": Boolean(),
     "image_grid_pinpoints": Nullable(ListOf(ListOf(PIXELS))),
+    **STATE_FIELDS,
 }  # fmt: skip
 
 VISION_FIELDS: Mapping[str, FieldType] = {  # of the section that describes a tower

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cadence.config.files.fields import (
+from cadence.config.files.field_types import (
     MOST_ID,
-    PIXELS,
     Boolean,
     FieldType,
     Integer,
@@ -17,9 +16,8 @@ from cadence.config.files.fields import (
     Number,
     OneOrListOf,
     String,
-    check_fields,
-    wrong,
 )
+from cadence.config.files.fields import PIXELS, check_fields, wrong
 
 PROCESSOR_FIELDS: Mapping[str, FieldType] = {  # of preprocessor_config.json
     **dict.fromkeys(

@@ -26,7 +26,8 @@ class StateRuns:
     as a `StepBatch` is: a recorded forward reads it there. What lies after the last run is padding: its results are
     not read, and nothing of it is stored.
 
-    Of a run that leaves its row as it is (a quiet row, padding) the three counts are 0.
+    Of a run that leaves its row as it is (a quiet row, padding) the three counts are 0. The first token of any other
+    run is certain.
     """
 
     rows: torch.Tensor  # [R] int32: lines of the tables
