@@ -13,7 +13,6 @@ from cadence.entrypoints.server.protocol.pooling.binary import EmbedDType, Endia
 from cadence.entrypoints.server.protocol.pooling.fields import HINTS, PooledBody
 from cadence.entrypoints.server.protocol.unsupported import Unsupported
 
-
 EncodingFormat = Literal["float", "base64", "bytes", "bytes_only"]  # bytes are the whole answer
 
 
