@@ -11,15 +11,25 @@ from cadence.models.loader.plausible import without_memory
 from cadence.models.loader.quantized_weights import QuantizedWeights
 from cadence.models.loader.selected_weights import SelectedWeights
 from cadence.models.loader.source import WeightsSource
+from cadence.models.loader.stacked_weights import has_stacks, unstacked
 
 
-def model_weights(source: WeightsSource, hf: HFConfig, build: BuildContext) -> SelectedWeights:
-    """Without a head that drafts, and without what is needless; under the names that the model has for them."""
-    zeros = _zero_biases(source)
+def model_weights(source: WeightsSource, hf: HFConfig, build: BuildContext) -> WeightsSource:
+    """Without a head that drafts, and without what is needless; experts one by one, and under the names that the model
+    has."""
     if hf.implementation.through_transformers:
-        plan = without_memory(hf, build).tensor_plan(source.names(), source.shape)
-        if plan is not None:
-            source, zeros = PlannedWeights(source, plan), tuple(map(plan.named, zeros))
+        return _planned(source, hf, build)
+    own = SelectedWeights(without_needless(source, hf, build), without=mtp_prefixes(hf))
+    if not has_stacks(own):
+        return own
+    return unstacked(own, without_memory(hf, build).weights)
+
+
+def _planned(source: WeightsSource, hf: HFConfig, build: BuildContext) -> WeightsSource:
+    zeros = _zero_biases(source)
+    plan = without_memory(hf, build).tensor_plan(source.names(), source.shape)
+    if plan is not None:
+        source, zeros = PlannedWeights(source, plan), tuple(map(plan.named, zeros))
     return SelectedWeights(_without(zeros, source, hf, build), without=mtp_prefixes(hf))
 
 
