@@ -16,7 +16,6 @@ from cadence.core.structured_outputs import StructuredOutputsParams
 from tests.e2e.test_transformers_parity import PARAMS, check, prompts_of
 from tests.helpers import oracle
 from tests.helpers.adapters import make_adapter
-from tests.helpers.tiny_models import VOCAB
 from tests.helpers.tiny_others import RUNNING, drawn_families, make_other
 from tests.helpers.wide import mostly_wide
 
@@ -147,8 +146,3 @@ def test_structured_output_and_sampling(tiny_model: Callable[[str], Path]) -> No
 def test_what_it_is_not_asked_for(tiny_model: Callable[[str], Path], options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         LLM(str(tiny_model("llama")), **OPTIONS, **options)
-
-
-def test_vocabulary(tiny_model: Callable[[str], Path]) -> None:
-    with LLM(str(tiny_model("llama")), **OPTIONS) as llm:
-        assert llm.llm_engine.vocab_size == VOCAB
