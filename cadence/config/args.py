@@ -17,6 +17,7 @@ from typing import Any
 from cadence.config import ranges
 from cadence.config.command_line import values
 from cadence.config.command_line.argv import merged
+from cadence.config.files.implementation import MODEL_IMPLS
 from cadence.config.files.quantization_names import CHECKPOINT_METHODS
 from cadence.config.parallel import BACKENDS, check_nodes, check_sizes
 from cadence.config.peers import peer_table
@@ -65,6 +66,11 @@ class EngineArgs:
         "method's name = as the checkpoint is quantised, the default of such",
         ("none", "gguf", "int8", "int4", *CHECKPOINT_METHODS),
     )
+    model_impl: str = option(
+        "auto", "whose code computes the model: ours, or transformers' with our attention (ours, where there is one)",
+        MODEL_IMPLS,
+    )  # fmt: skip
+    trust_remote_code: bool = option(False, "run the code that comes with a model, through transformers")
     hf_overrides: dict[str, Any] = option({}, "JSON merged over the model's config.json")
     use_tqdm_on_load: bool = option(True, "show a progress bar while weights load")
 

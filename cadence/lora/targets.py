@@ -130,6 +130,8 @@ def _bare(names: list[str], ending: str) -> tuple[str, ...]:
 def _place(model: AnyModel, path: str, kind: TargetKind) -> Place:
     if kind is TargetKind.HEAD:
         return Place.LINES
+    if model.computes_every_token:
+        return Place.TOKENS
     if not path.startswith("layers."):
         return Place.TOKENS if path.startswith(("embed", "encoder")) else Place.WANTED
     _, index, inner = path.split(".", 2)
