@@ -21,6 +21,7 @@ from cadence.config.speculative_options import MAYBE_BUILT_IN, SpeculativeOption
 from cadence.core.contract.messages import EngineInfo
 from cadence.core.errors import ConfigError, ModelNotFoundError, TokenizerError
 from cadence.core.model_heads import ModelHead
+from cadence.core.model_registry import ModelRegistry, registered
 from cadence.text.load import tokenizer_for
 from cadence.text.null_tokenizer import AnyTokenizer, NullTokenizer
 from cadence.text.tokenizer import Tokenizer
@@ -52,6 +53,7 @@ class ModelSource:
     def engine_options(self, args: EngineArgs) -> dict[str, Any]:
         """What an engine process is told. The model's files are found by now, so it needs no access to the hub."""
         found: dict[str, Any] = {"model": self.files.path, "revision": None, "hf_token": None}
+        found["model_class_overrides"] = registered()
         found |= {"tokenizer": self.tokenizer_files.path, "tokenizer_revision": None}
         if (draft := self.draft) is not None:
             names = {"method": draft.method, "model": draft.files.path, "revision": None}
@@ -71,6 +73,8 @@ class ModelSource:
 
 
 def find_source(args: EngineArgs) -> ModelSource:
+    for architecture, path in args.model_class_overrides.items():
+        ModelRegistry.register_model(architecture, path)
     files, named = find_model(args.model, **_hub_options(args.revision, args)), args.tokenizer
     tokenizer_files = find_tokenizer(named, **_hub_options(args.tokenizer_revision, args)) if named else files
     hf = load_hf_config(files, args.hf_overrides)

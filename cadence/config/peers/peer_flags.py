@@ -87,7 +87,7 @@ ENGINE_GROUPS = (
         refused("config_format", ("auto", "hf"), "the configuration is read from config.json or from the GGUF file"),
         works("hf_token"),
         works("hf_overrides"),
-        refused("model_class_overrides", {}, NAMED_CODE),
+        works("model_class_overrides", "as docs/how_to_add_a_model.md has classes", kind=OBJECT),
         works("pooler_config", "its keys pooling_type, seq_pooling_type, tok_pooling_type, use_activation, dimensions, "
               "step_tag_id, returned_token_ids", kind=OBJECT),
         works("generation_config"),
