@@ -127,7 +127,11 @@ class EngineArgs:
     enable_prompt_embeds: bool = option(False, "prompts may be vectors in the place of tokens (prompt_embeds)")
     enable_chunked_prefill: bool | None = option(None, "spread long prompts over several steps (on)")
     long_prefill_token_threshold: int = option(0, "most prompt tokens of one request in a step; 0 = no limit")
-    scheduling_policy: str = option("fcfs", "who runs first", ("fcfs", "priority"))
+    scheduling_policy: str = option(
+        "fair",
+        "who runs first: tenants (API keys) by turns and each in its order, all in their order, or by priority",
+        ("fair", "fcfs", "priority"),
+    )
     async_scheduling: bool | None = option(None, "plan the next step while one runs (on; off on a CPU without workers)")
     max_inter_token_ms: float | None = option(
         None,

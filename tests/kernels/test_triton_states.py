@@ -129,6 +129,8 @@ def test_norm_and_gate_match_the_reference(size: tuple[int, int], dtype: torch.d
             torch.testing.assert_close(*norms, **close)
     for silu in (True, False):
         torch.testing.assert_close(OPS.gate(x, gate, silu=silu), PLAIN.gate(x, gate, silu=silu), **close)
+    for one in (gate, gate[:, :1]):
+        torch.testing.assert_close(*(ops.sigmoid_gate(x, one) for ops in (OPS, PLAIN)), **close)
 
 
 def test_weights_of_a_convolution_lie_anywhere() -> None:
