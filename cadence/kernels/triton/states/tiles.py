@@ -1,6 +1,5 @@
 """What programs take at a time. Where bits may not depend on the batch, neither do tiles."""
 
-# ruff: noqa: RUF009 - defaults are frozen
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
