@@ -31,7 +31,7 @@ from benchmarks.state_layers import MAMBA, MAMBA2, QWEN3_NEXT, SHAPES, Bench, La
 from cadence.kernels.interface.state_ops import StateOps
 from cadence.kernels.reference.states import ReferenceStateOps
 from cadence.kernels.triton.states.states import TritonStateOps
-from cadence.kernels.triton.states.tiles import DeltaChunks, HeadChunks, Tiles, WalkTile
+from cadence.kernels.triton.states.tiles import DeltaChunks, HeadChunks, StateTiles, WalkTile
 from tests.helpers.state_cases import Streams, Turn, conv_case, delta_case, head_scan_case, scan_case
 
 BYTES_PER_SECOND, FLOPS = 4.2e12, 750e12  # what an H200 was seen to read, and to multiply in bfloat16
@@ -89,13 +89,13 @@ class Job:
 
 
 def ops(**tiles: Any) -> TritonStateOps:
-    return TritonStateOps(pdl=True, tiles=Tiles(**tiles))
+    return TritonStateOps(pdl=True, tiles=StateTiles(**tiles))
 
 
 # ---- checks
 
 
-def check_case(name: str, dtype: torch.dtype, tiles: Tiles, warm: bool) -> dict[str, Any]:
+def check_case(name: str, dtype: torch.dtype, tiles: StateTiles, warm: bool) -> dict[str, Any]:
     """Results and tables of forwards with prompts, single tokens and drafts, beside the reference."""
     case = CASES[name](dtype, device="cuda")
     ours, theirs = (Streams(case, dtype, num_rows=3, device="cuda") for _ in range(2))
@@ -144,10 +144,10 @@ def check_large(shape: LayerShape, dtype: torch.dtype, warm: bool) -> dict[str, 
 
 
 def check_jobs() -> Iterator[Job]:
-    small = Tiles(few_tokens=1, head_chunks=replace(Tiles().head_chunks, programs=64))  # several spans
+    small = StateTiles(few_tokens=1, head_chunks=replace(StateTiles().head_chunks, programs=64))  # several spans
     for name in CASES:
         for dtype in CLOSE:
-            for kind, tiles in (("chosen", Tiles()), ("spans", small)):
+            for kind, tiles in (("chosen", StateTiles()), ("spans", small)):
                 if kind == "chosen" or not name.startswith(("short_conv", "scan")):
                     label = f"{name}, {dtype}, {kind}".replace("torch.", "")
                     yield Job("check", label, partial(check_case, name, dtype, tiles))

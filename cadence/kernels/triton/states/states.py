@@ -17,7 +17,7 @@ from cadence.kernels.triton.states.chunks_heads import scan_chunks
 from cadence.kernels.triton.states.conv import short_conv
 from cadence.kernels.triton.states.gates import gate_by, gated_norm
 from cadence.kernels.triton.states.keep import keep_inputs
-from cadence.kernels.triton.states.tiles import Tiles
+from cadence.kernels.triton.states.tiles import StateTiles
 from cadence.kernels.triton.states.walk import Walk, walks_of
 from cadence.kernels.triton.states.walk_channels import walk_channels
 from cadence.kernels.triton.states.walk_delta import walk_delta
@@ -25,10 +25,10 @@ from cadence.kernels.triton.states.walk_heads import walk_heads
 
 
 class TritonStateOps:
-    def __init__(self, deterministic: bool = False, pdl: bool = False, tiles: Tiles | None = None) -> None:
+    def __init__(self, deterministic: bool = False, pdl: bool = False, tiles: StateTiles | None = None) -> None:
         self._deterministic = deterministic
         self._pdl = pdl
-        self._tiles = tiles or Tiles()
+        self._tiles = tiles or StateTiles()
 
     def _parts(self, runs: StateRuns, table: StateTable) -> Iterator[tuple[Walk, bool]]:
         """-> (what is walked through, or taken in chunks, as is said). Of runs that are taken in chunks drafts are

@@ -52,7 +52,7 @@ class DeltaChunks:
 
 
 @dataclass(frozen=True, slots=True)
-class Tiles:
+class StateTiles:
     channels: WalkTile = WalkTile(32, 1, 4)
     prompt_channels: WalkTile = WalkTile(16, 1, 4)  # of longer runs, where bits may differ
     heads: WalkTile = WalkTile(32, 4)
