@@ -94,8 +94,8 @@ class Qwen3NextForCausalLM(DecoderLM):
         def mixer(index: int) -> Mixer:
             if index not in attends:
                 return GatedDelta(build, delta)
-            norms = HeadNorms(*(RMSNorm(build, dims.head_dim, dims.eps, wide=True) for _ in range(2)))
-            return GatedAttention(build, attends[index], attention, rotary, norms)
+            q, k = (RMSNorm(build, dims.head_dim, dims.eps, wide=True) for _ in range(2))
+            return GatedAttention(build, attends[index], attention, rotary, HeadNorms(q, k))
 
         def feed_forward(index: int) -> FeedForward:
             if index in plain or (index + 1) % step or not experts.count:
