@@ -17,6 +17,7 @@ from typing import Any
 from cadence.config import ranges
 from cadence.config.command_line import values
 from cadence.config.command_line.argv import merged
+from cadence.config.files.implementation import MODEL_IMPLS
 from cadence.config.files.quantization_names import CHECKPOINT_METHODS
 from cadence.config.parallel import BACKENDS, check_nodes, check_sizes
 from cadence.config.peers import peer_table
@@ -65,6 +66,11 @@ class EngineArgs:
         "method's name = as the checkpoint is quantised, the default of such",
         ("none", "gguf", "int8", "int4", *CHECKPOINT_METHODS),
     )
+    model_impl: str = option(
+        "auto", "whose code computes the model: ours, or transformers' with our attention (ours, where there is one)",
+        MODEL_IMPLS,
+    )  # fmt: skip
+    trust_remote_code: bool = option(False, "run the code that comes with a model, through transformers")
     hf_overrides: dict[str, Any] = option({}, "JSON merged over the model's config.json")
     mmproj: str | None = option(
         None, "of a .gguf model: the .gguf file with what sees pictures; none = texts alone (one beside it that fits)"
@@ -130,7 +136,11 @@ class EngineArgs:
     enable_prompt_embeds: bool = option(False, "prompts may be vectors in the place of tokens (prompt_embeds)")
     enable_chunked_prefill: bool | None = option(None, "spread long prompts over several steps (on)")
     long_prefill_token_threshold: int = option(0, "most prompt tokens of one request in a step; 0 = no limit")
-    scheduling_policy: str = option("fcfs", "who runs first", ("fcfs", "priority"))
+    scheduling_policy: str = option(
+        "fair",
+        "who runs first: tenants (API keys) by turns and each in its order, all in their order, or by priority",
+        ("fair", "fcfs", "priority"),
+    )
     async_scheduling: bool | None = option(None, "plan the next step while one runs (on; off on a CPU without workers)")
     max_inter_token_ms: float | None = option(
         None,

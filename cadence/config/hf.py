@@ -9,6 +9,7 @@ from typing import Any
 
 from cadence import gguf
 from cadence.config.files.fields import check_config, check_generation, check_layers, wrong
+from cadence.config.files.implementation import OURS, Implementation
 from cadence.config.files.json_file import MOST_CONFIG_BYTES, read_object
 from cadence.config.files.section_defaults import with_section_defaults
 from cadence.config.files.sentence_transformers import NO_MODULES, SentenceModules, read_modules
@@ -36,6 +37,8 @@ class HFConfig:
     eos_token_ids: tuple[int, ...] = ()  # of config and generation config together
     head: ModelHead = ModelHead.LOGITS  # what it is served with: its architecture's, or what `convert` asks for
     sentence: SentenceModules = NO_MODULES  # what sentence-transformers' files say
+    as_written: dict[str, Any] = field(default_factory=dict)  # of the file, and `hf_overrides`: in its own spelling
+    implementation: Implementation = OURS  # whose code computes it
 
     @property
     def family(self) -> str:
@@ -78,7 +81,8 @@ def read_generation(directory: Path) -> dict[str, Any]:
 def make_hf_config(
     name: str, source: Path, raw: dict[str, Any], generation: dict[str, Any], overrides: Mapping[str, Any] = {}
 ) -> HFConfig:
-    architecture = _architecture({**raw, **overrides}.get("architectures"), source)
+    as_written = _merge(raw, overrides)
+    architecture = _architecture(as_written.get("architectures"), source)
     if architecture in MODEL_CLASSES:  # the fields of others may mean anything
         raw, overrides = check_config(raw, source), check_config(overrides, Path("hf_overrides"))
         raw = with_section_defaults(raw, architecture, source)
@@ -93,6 +97,7 @@ def make_hf_config(
         generation=generation,
         eos_token_ids=tuple(eos),
         head=known_class(architecture).head,
+        as_written=as_written,
     )
 
 

@@ -23,7 +23,7 @@ from cadence.device.base import Output
 from cadence.device.pool import NoPool, Pool, ThreadPool
 from cadence.device.torch_private import UncompiledDispatchMode
 
-WORDS = 27  # of one call, at most: COMMAND_WORDS of commands.h
+WORDS = 29  # of one call, at most: COMMAND_WORDS of commands.h
 _CHUNK = 1 << 24  # bytes the arena grows by
 _ALIGNMENT = 64  # bytes
 
@@ -32,8 +32,8 @@ Shape = tuple[int, ...] | torch.Size
 
 # Operations of torch that compute nothing and take no memory.
 _VIEWS = {
-    "alias", "as_strided", "detach", "expand", "permute", "select", "slice", "split", "split_with_sizes", "squeeze",
-    "t", "transpose", "unsqueeze", "view", "_unsafe_view", "_reshape_alias", "unbind",
+    "alias", "as_strided", "chunk", "detach", "expand", "permute", "select", "slice", "split", "split_with_sizes",
+    "squeeze", "t", "transpose", "unflatten", "unsqueeze", "view", "_unsafe_view", "_reshape_alias", "unbind",
 }  # fmt: skip
 
 

@@ -11,13 +11,13 @@ from cadence.config.builtin_heads import builtin_head
 from cadence.config.caps import Caps
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
+from cadence.config.implemented import AUTO, check_generates, implemented
 from cadence.config.parallel import SHARES_EXPERTS, shares_experts
 from cadence.config.reference import ModelFiles, find_model, find_tokenizer
 from cadence.config.resolve.resolve import ResolveInputs, resolve
 from cadence.config.resolve_pooling import served_as
 from cadence.config.speculative import DraftSource, settled_method
 from cadence.config.speculative_options import MAYBE_BUILT_IN, SpeculativeOptions, draft_not_found
-from cadence.config.supported import check_generates, check_supported
 from cadence.config.tower_file import NONE, with_tower
 from cadence.core.contract.messages import EngineInfo
 from cadence.core.errors import ConfigError, ModelNotFoundError, TokenizerError
@@ -78,7 +78,7 @@ def find_source(args: EngineArgs) -> ModelSource:
     files = with_tower(find_model(args.model, **hub), args.mmproj, **hub)
     tokenizer_files = find_tokenizer(named, **_hub_options(args.tokenizer_revision, args)) if named else files
     hf = load_hf_config(files, args.hf_overrides)
-    check_supported(hf)
+    hf = implemented(hf, args.model_impl, args.trust_remote_code)
     hf = with_token_ids(served_as(hf, args), tokenizer_files)
     return ModelSource(files, tokenizer_files, hf, _find_draft(args, hf))
 
@@ -110,8 +110,8 @@ def _find_draft(args: EngineArgs, target: HFConfig) -> DraftSource | None:
     hf = load_hf_config(files, unnamed)
     draft = DraftSource(settled_method(options.method, hf), files, hf)
     if draft.method == "draft_model":
-        check_supported(hf)
-        check_generates(hf)
+        draft = replace(draft, hf=implemented(hf, AUTO, False))
+        check_generates(draft.hf)
     return draft
 
 

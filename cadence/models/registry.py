@@ -19,3 +19,8 @@ def model_class(architecture: str) -> type[AnyModel]:
         raise ConfigError(unsupported(architecture), field="architectures")
     file, _, name = ARCHITECTURES[architecture].partition(":")
     return getattr(importlib.import_module(f"cadence.models.{file}"), name or architecture)
+
+
+def class_through_transformers() -> type[AnyModel]:
+    """The same of models that run through transformers' code; its configuration says which they are."""
+    return importlib.import_module("cadence.models.through_transformers.model").ThroughTransformers

@@ -58,7 +58,7 @@ class ForwardPass:
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
         """Of all layers that are here, the model's first."""
-        self.caches = [*[caches[0]] * self.parts.model.own_layers.start, *caches]
+        self.caches = [*caches[:1] * self.parts.model.own_layers.start, *caches]
         self.parts.after.use_caches(caches)
         self.parts.graphs.forget()
 

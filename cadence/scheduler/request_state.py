@@ -27,12 +27,14 @@ class RequestState:
     """Counters of running requests lie in `RowTable`, by row; here is what outlives a row."""
 
     __slots__ = (
+        "begins_at",
         "blocks",
         "digests",
         "first_scheduled_time",
         "id",
         "kept",
         "key",
+        "made_way",
         "max_len",
         "needs_host",
         "next_prompt_logprob",
@@ -82,8 +84,10 @@ class RequestState:
         self.digests = tuple([(each.feature, each.keys_digest) for each in request.attachments if each.keys_digest])
         self.parked = False  # in the waiting queue
         self.row = NO_ROW  # kept after the end of the row until the last step naming it has returned
+        self.begins_at = 0  # tokens that were computed when it got its row
         self.num_cached = 0
         self.num_preemptions = 0
+        self.made_way = False  # it was preempted once for another tenant, and will not be again
         self.first_scheduled_time = 0.0
         self.told_in = NOT_TOLD  # which message has all there is to say of it but tokens, as `Reconciler` counts them
         self.next_prompt_logprob = 1  # prompt tokens before this one have had their logprobs reported

@@ -109,10 +109,10 @@ def get_ip() -> str:
             return "127.0.0.1"
 
 
-def print_embeddings(embeds: list[float], context: str = "Embeddings") -> None:
+def print_embeddings(embeds: list[float], prefix: str = "Embeddings") -> None:
     """The first numbers of an embedding, and how many there are."""
     shown = ", ".join(map(str, embeds[:4]))
-    print(f"{context}: [{shown}{', ...' if len(embeds) > 4 else ''}] (size={len(embeds)})")
+    print(f"{prefix}: [{shown}{', ...' if len(embeds) > 4 else ''}] (size={len(embeds)})")
 
 
 def set_ulimit(target: int = 65535) -> None:

@@ -8,7 +8,7 @@ import math
 
 from cadence.config.args import EngineArgs
 from cadence.config.caps import Caps
-from cadence.config.context_length import model_context_length
+from cadence.config.context_length import context_limit, model_context_length
 from cadence.config.encoder_config import resolve_encoder
 from cadence.config.engine_config import (
     CacheConfig,
@@ -39,6 +39,7 @@ from cadence.config.reference import ModelFiles
 from cadence.config.resolve.both_ways import both_ways
 from cadence.config.resolve.dtypes import kv_dtype, model_dtype, multiplies_halves
 from cadence.config.resolve.quantization import resolve_quantization
+from cadence.config.resolve.through_transformers import check_asked
 from cadence.config.resolve_pooling import resolve_pooling
 from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fits, resolve_speculative
 from cadence.config.speculative_options import SpeculativeOptions
@@ -129,10 +130,7 @@ def resolve(
         device = dataclasses.replace(device, warmup="none")  # every forward is one of all engines
     _check_tables(model, scheduler, caps)
     speculative, pooling = _speculative(args, model, scheduler, inputs.draft), resolve_pooling(args, hf)
-    if speculative.enabled and not pooling.generates:
-        raise ConfigError(
-            f"speculative_config: {hf.architecture} is served without generating text", "speculative_config"
-        )
+    _check_drafts(args, hf, speculative, pooling.generates)
     cache = _cache(args, caps, inputs.cpu_kv_bytes, cache_dtype)
     if pooling.sees_both_ways:
         scheduler, cache = both_ways(args, scheduler, cache, model.max_model_len, caps.kind)
@@ -163,6 +161,13 @@ def resolve(
         pooling=pooling,
         intake=resolve_intake(args),
     )
+
+
+def _check_drafts(args: EngineArgs, hf: HFConfig, speculative: SpeculativeConfig, generates: bool) -> None:
+    check_asked(args, hf, speculative.method)
+    if speculative.enabled and not generates:
+        message = f"speculative_config: {hf.architecture} is served without generating text"
+        raise ConfigError(message, "speculative_config")
 
 
 def idle_options(args: EngineArgs, kind: str) -> list[str]:
@@ -203,10 +208,10 @@ def _check_tables(model: ModelConfig, scheduler: SchedulerConfig, caps: Caps) ->
 
 
 def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves: bool) -> ModelConfig:
-    limit = model_context_length(hf)
+    limit, usual = context_limit(hf), model_context_length(hf)
     if args.disable_sliding_window and hf.get("use_sliding_window", True):
         limit = min(limit, hf.get("sliding_window") or limit)
-    wanted = limit if args.max_model_len in (None, -1) else args.max_model_len
+    wanted = min(limit, usual) if args.max_model_len in (None, -1) else args.max_model_len
     assert wanted is not None
     if not 1 <= wanted <= limit:
         raise ConfigError(

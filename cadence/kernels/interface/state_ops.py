@@ -26,7 +26,8 @@ class StateRuns:
     as a `StepBatch` is: a recorded forward reads it there. What lies after the last run is padding: its results are
     not read, and nothing of it is stored.
 
-    Of a run that leaves its row as it is (a quiet row, padding) the three counts are 0.
+    Of a run that leaves its row as it is (a quiet row, padding) the three counts are 0. The first token of any other
+    run is certain.
     """
 
     rows: torch.Tensor  # [R] int32: lines of the tables
@@ -146,4 +147,8 @@ class StateOps(Protocol):
 
     def gate(self, x: torch.Tensor, gate: torch.Tensor, *, silu: bool) -> torch.Tensor:
         """x and gate [T, D] -> x * gate, or x * silu(gate). [T, D]"""
+        ...
+
+    def sigmoid_gate(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        """x [T, D], gate [T, D] or [T, 1] -> x * sigmoid(gate). [T, D]"""
         ...

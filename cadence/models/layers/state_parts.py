@@ -13,6 +13,7 @@ from cadence.kernels.interface.state_ops import StateRuns
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext
 from cadence.models.layers.derived import DerivedTable
+from cadence.models.layers.norm import UnscaledNorm
 from cadence.models.layers.parameter import HeldRows, empty_parameter
 from cadence.models.layers.rank_share import Held, Share
 
@@ -53,15 +54,17 @@ class OfChannels(HeldRows):
 class Decay(DerivedTable):
     """How fast heads or channels forget: a = -exp(log), and what is added to their time steps."""
 
+    a: torch.Tensor  # [H], or [entries of each, D]
+
     def __init__(self, build: BuildContext, own: Share, *entries: int) -> None:
         """entries: of a channel, each of which forgets by itself"""
         super().__init__()
         self.log = OfChannels(build, own, *entries)
         self.dt_bias = OfChannels(build, own)
-        self.a = torch.empty_like(self.log.weight)
+        self.a = torch.empty((*entries, len(own[1])), dtype=torch.float32, device=build.device)
 
     def derive(self) -> None:
-        self.a.copy_(-self.log.weight.exp())
+        self.a.copy_(-self.log.weight.exp().movedim(0, -1))
 
 
 class GatedNorm(HeldRows):
@@ -77,7 +80,7 @@ class GatedNorm(HeldRows):
             message = f"tensor_parallel_size={build.ranks.size} does not divide {count} entries of a norm"
             raise ConfigError(message, "tensor_parallel_size")
         self.weight = empty_parameter(build, len(entries))
-        self._unscaled = torch.ones(group, dtype=build.dtype, device=build.device)
+        self._unscaled = UnscaledNorm(build, group, eps)
         self._own = slice(entries.start, entries.stop)
         self._ranks = build.ranks
         self._group, self._eps, self._norm_first = group, eps, norm_first
@@ -95,7 +98,7 @@ class GatedNorm(HeldRows):
         """x [T, D] of this rank -> [T, all], normed by groups of which ranks have parts."""
         every = self._ranks.all_gather(x)
         groups = every.view(every.shape[0], -1, self._group)
-        return ctx.ops.rms_norm(groups, self._unscaled, self._eps).view(every.shape)
+        return self._unscaled(groups, ctx).view(every.shape)
 
 
 class NoGatedNorm(nn.Module):

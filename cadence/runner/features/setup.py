@@ -15,6 +15,7 @@ from cadence.core.contract.media_work import PAGE
 from cadence.core.encoder_input import ENCODER
 from cadence.core.kv_spec import KVLayout, LayerKV
 from cadence.core.media import MEDIA
+from cadence.core.state_spec import STATES
 from cadence.device.base import Device
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import ONE_STAGE, StageLinks
@@ -25,6 +26,7 @@ from cadence.models.decoder import DecoderLM
 from cadence.models.encoder_decoder import EncoderDecoderLM
 from cadence.models.interface.model import CausalLM
 from cadence.runner.after_sample import AfterSample, NothingAfter
+from cadence.runner.caches.states import StateSizes
 from cadence.runner.drivers.choose import driver_of
 from cadence.runner.feature import DeviceFeature, InputHook
 from cadence.runner.features.adapters.rows import AdapterRows, DeviceAdapters
@@ -40,6 +42,8 @@ from cadence.runner.features.media.encode import DeviceMedia
 from cadence.runner.features.media.rope import ROPE, DeviceRope, RopeTable
 from cadence.runner.features.pooling.pairs import PairRows
 from cadence.runner.features.pooling.rows import DevicePooling, PooledRows
+from cadence.runner.features.states.feature import DeviceStates
+from cadence.runner.features.states.rows import StateRows
 from cadence.runner.forward_pass import ForwardParts, ForwardPass
 from cadence.runner.graphs import StepGraphs
 from cadence.runner.limits import RunnerLimits
@@ -68,6 +72,7 @@ class LoadedModels:
     links: StageLinks = ONE_STAGE  # to the other stages of the target
     aux_layers: Sequence[int] = ()  # of the target, whose streams the proposer of the last stage begins with
     ranks: Collectives = ONE_RANK  # that share the target's layers
+    states: StateSizes | None = None  # of the target's layers that keep a state; None = none does, here or elsewhere
 
     def kv_layers(self) -> list[LayerKV]:
         """The target's first."""
@@ -211,7 +216,7 @@ def _of_models(base: _Base, models: LoadedModels, limits: RunnerLimits, layout: 
     """What some models have and others do not."""
     encoder = _encoder(base, models, limits, layout)
     media = [*_media(base, models, limits), *_rope(base, models.target, limits)]
-    return [*_adapters(base, models, limits.num_rows), *encoder, *media]
+    return [*_adapters(base, models, limits.num_rows), *_states(base, models), *encoder, *media]
 
 
 def _adapters(base: _Base, models: LoadedModels, num_rows: int) -> list[DeviceFeature]:
@@ -219,6 +224,13 @@ def _adapters(base: _Base, models: LoadedModels, num_rows: int) -> list[DeviceFe
         return []
     rows = AdapterRows(base.device, num_rows, base.ops.lora, base.shapes)
     return [DeviceAdapters(base.device, models.adapters, base.graphs, rows)]
+
+
+def _states(base: _Base, models: LoadedModels) -> list[DeviceFeature]:
+    if models.states is None:
+        return []
+    rows = StateRows(base.device, models.states, base.ops.rows, base.requests.state, base.shapes)
+    return [DeviceStates(rows)]
 
 
 def _encoder(base: _Base, models: LoadedModels, limits: RunnerLimits, layout: KVLayout) -> list[DeviceFeature]:
@@ -319,7 +331,7 @@ def _shapes(known: Container[StepShape], limits: RunnerLimits, models: LoadedMod
             by_model=limits.speculative.by_model,
             inputs=HookedInputs(
                 some=(ADAPTERS,) if models.adapters is not None else (),
-                always=_in_every_forward(models.target),
+                always=_in_every_forward(models),
                 never=_NEVER_RECORDED,
             ),
         )
@@ -327,11 +339,12 @@ def _shapes(known: Container[StepShape], limits: RunnerLimits, models: LoadedMod
     return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, recorded, limits.width, _NEVER_RECORDED)
 
 
-def _in_every_forward(model: CausalLM) -> tuple[str, ...]:
-    """Input hooks."""
-    if isinstance(model, EncoderDecoderLM):
-        return (ENCODER,)
-    return (ROPE,) if _has_axes(model) else ()
+def _in_every_forward(models: LoadedModels) -> tuple[str, ...]:
+    """Input hooks, in the order of features."""
+    states = (STATES,) if models.states is not None else ()
+    if isinstance(models.target, EncoderDecoderLM):
+        return (*states, ENCODER)
+    return (*states, ROPE) if _has_axes(models.target) else states
 
 
 def _has_axes(model: CausalLM) -> TypeGuard[DecoderLM]:
