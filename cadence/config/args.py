@@ -76,6 +76,9 @@ class EngineArgs:
         {}, 'JSON: classes that compute architectures: {"MyForCausalLM": "package.module:Class"}'
     )
     hf_overrides: dict[str, Any] = option({}, "JSON merged over the model's config.json")
+    mmproj: str | None = option(
+        None, "of a .gguf model: the .gguf file with what sees pictures; none = texts alone (one beside it that fits)"
+    )
     use_tqdm_on_load: bool = option(True, "show a progress bar while weights load")
 
     # Values in place of text

@@ -58,7 +58,8 @@ class HFConfig:
 def load_hf_config(files: ModelFiles, overrides: Mapping[str, Any] = {}) -> HFConfig:
     """`overrides` are the user's `hf_overrides`: they win over the file, object by object, key by key."""
     if files.gguf is not None:
-        hf = make_hf_config(files.name, files.gguf, gguf.read_config(files.gguf), dict(files.generation), overrides)
+        raw = gguf.read_config(files.gguf, files.tower)
+        hf = make_hf_config(files.name, files.gguf, raw, dict(files.generation), overrides)
         pooling = hf.get(gguf.POOLING_FIELD, "")  # its embeddings are of length 1, as llama.cpp gives them
         return replace(hf, sentence=SentenceModules(pooling=pooling, normalize=True)) if pooling else hf
     path = files.directory / "config.json"

@@ -18,6 +18,7 @@ from cadence.config.resolve.resolve import ResolveInputs, resolve
 from cadence.config.resolve_pooling import served_as
 from cadence.config.speculative import DraftSource, settled_method
 from cadence.config.speculative_options import MAYBE_BUILT_IN, SpeculativeOptions, draft_not_found
+from cadence.config.tower_file import NONE, with_tower
 from cadence.core.contract.messages import EngineInfo
 from cadence.core.errors import ConfigError, ModelNotFoundError, TokenizerError
 from cadence.core.model_heads import ModelHead
@@ -54,6 +55,8 @@ class ModelSource:
         """What an engine process is told. The model's files are found by now, so it needs no access to the hub."""
         found: dict[str, Any] = {"model": self.files.path, "revision": None, "hf_token": None}
         found["model_class_overrides"] = registered()
+        if self.files.gguf is not None:
+            found["mmproj"] = NONE if self.files.tower is None else str(self.files.tower.absolute())
         found |= {"tokenizer": self.tokenizer_files.path, "tokenizer_revision": None}
         if (draft := self.draft) is not None:
             names = {"method": draft.method, "model": draft.files.path, "revision": None}
@@ -75,7 +78,8 @@ class ModelSource:
 def find_source(args: EngineArgs) -> ModelSource:
     for architecture, path in args.model_class_overrides.items():
         ModelRegistry.register_model(architecture, path)
-    files, named = find_model(args.model, **_hub_options(args.revision, args)), args.tokenizer
+    hub, named = _hub_options(args.revision, args), args.tokenizer
+    files = with_tower(find_model(args.model, **hub), args.mmproj, **hub)
     tokenizer_files = find_tokenizer(named, **_hub_options(args.tokenizer_revision, args)) if named else files
     hf = load_hf_config(files, args.hf_overrides)
     hf = implemented(hf, args.model_impl, args.trust_remote_code)
