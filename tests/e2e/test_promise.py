@@ -188,7 +188,8 @@ def subject_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempP
 # One KV group, two over one pool, experts, cross attention; pictures, and such whose tokens see each other.
 WITH_ENCODER = "bart"
 WITH_PICTURES = ("llava", "gemma3")
-FAMILIES = ("llama", "gemma2", "qwen3_moe", WITH_ENCODER, *WITH_PICTURES)
+WITHOUT_BLOCKS = ("mamba2",)  # a state in place of keys: no request waits for blocks
+FAMILIES = ("llama", "gemma2", "qwen3_moe", WITH_ENCODER, *WITH_PICTURES, *WITHOUT_BLOCKS)
 SUBJECTS = [(family, way) for family in FAMILIES for way in WAYS]
 # Each option at least once, most of them together; the engine of the reference has no prefix cache.
 ALWAYS = [
@@ -212,7 +213,7 @@ def test_same_request_same_tokens(subject_of: Callable[[str], Subject], family: 
     warm = run(llm, order, subject.work)
     assert_same(cold, subject.alone)
     assert_same(warm, subject.alone)
-    if "tiny pool" in way:
+    if "tiny pool" in way and family not in WITHOUT_BLOCKS:
         assert sum(bool(cold[i].preemptions or warm[i].preemptions) for i in order) > COUNT // 3
-    if "drafts" in way:
+    if "drafts" in way and family not in WITHOUT_BLOCKS:  # which do not repeat themselves
         assert sum(cold[i].drafts.num_accepted + warm[i].drafts.num_accepted for i in order) > COUNT

@@ -10,12 +10,13 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.state_ops import DeltaRule, StateTable
 from cadence.kernels.triton.common.launch import quick
-from cadence.kernels.triton.states.parts import of_length_1, read, softplus, write
-from cadence.kernels.triton.states.walk import Walk, WalkTile, row_words
+from cadence.kernels.triton.states.parts import of_length_1, part_of, read, softplus, write
+from cadence.kernels.triton.states.tiles import WalkTile
+from cadence.kernels.triton.states.walk import Walk, row_words
 
 
 @triton.jit
-def _take_in(state, k, v, decay, beta, a, dt_bias):
+def take_in(state, k, v, decay, beta, a, dt_bias):
     """state [KEY, BLOCK], k [KEY] of length 1, v [BLOCK], float32 all"""
     state *= tl.exp(a * softplus(decay + dt_bias))
     new = tl.sigmoid(beta) * (v - tl.sum(state * k[:, None], 0))
@@ -54,18 +55,18 @@ def _walk(
             tl.minimum(token + 1, end - 1), q_at, k_at, v_at, decay_at, beta_at,
             q_token, k_token, v_token, decay_token, beta_token, key_in, value_in, scale, EVEN,
         )  # fmt: skip
-        state = _take_in(state, k, v, decay, beta, a, dt_bias)
+        state = take_in(state, k, v, decay, beta, a, dt_bias)
         write(out_at + tl.cast(token, tl.int64) * OUT_TOKEN, _result(state, q), value_in, EVEN)
         q, k, v, decay, beta = next_q, next_k, next_v, next_decay, next_beta
     return state
 
 
 @quick
-@triton.jit(do_not_specialize=["first_run"])
+@triton.jit(do_not_specialize=["first_run", "most_tokens"])
 def _walk_delta(
     out_ptr, q_ptr, k_ptr, v_ptr, decay_ptr, beta_ptr, a_ptr, bias_ptr,
-    state_ptr, kept_ptr, rows_ptr, start_ptr, replayed_ptr, certain_ptr, first_run, state_row, kept_row, kept_line,
-    q_token, q_head, k_token, k_head, v_token, v_head, decay_token, beta_token, scale,
+    state_ptr, kept_ptr, rows_ptr, start_ptr, replayed_ptr, certain_ptr, first_run, most_tokens,
+    state_row, kept_row, kept_line, q_token, q_head, k_token, k_head, v_token, v_head, decay_token, beta_token, scale,
     HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, KEY: tl.constexpr, KEY_PAD: tl.constexpr, VALUE: tl.constexpr,
     BLOCK: tl.constexpr, EVEN: tl.constexpr, SINGLE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -78,6 +79,13 @@ def _walk_delta(
     value_in, key_in = value < VALUE, key < KEY
     row = tl.load(rows_ptr + run).to(tl.int64)
     replayed, certain = tl.load(replayed_ptr + run), tl.load(certain_ptr + run)
+    begin, end = run, run + 1
+    stored, first = certain > 0, begin
+    if not SINGLE:
+        begin, end = tl.load(start_ptr + run), tl.load(start_ptr + run + 1)
+        first, replayed, stored = part_of(begin, end, replayed, certain, most_tokens)
+        if first == end:
+            return
     # States, like runs, are as they were when the forward began: there is nothing to wait for.
     state_at = state_ptr + row * state_row + head * (KEY * VALUE) + key[:, None] * VALUE + value[None, :]
     inside = key_in[:, None] & value_in[None, :]
@@ -90,7 +98,7 @@ def _walk_delta(
         k = of_length_1(read(line_at + HEADS * VALUE + key_head * KEY + key, key_in, EVEN))
         decay = tl.load(line_at + HEADS * VALUE + KEY_HEADS * KEY + head).to(tl.float32)
         beta = tl.load(line_at + HEADS * VALUE + KEY_HEADS * KEY + HEADS + head).to(tl.float32)
-        state = _take_in(state, k, v, decay, beta, a, dt_bias)
+        state = take_in(state, k, v, decay, beta, a, dt_bias)
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
@@ -102,18 +110,17 @@ def _walk_delta(
             run, q_at, k_at, v_at, decay_at, beta_at, q_token, k_token, v_token, decay_token, beta_token,
             key_in, value_in, scale, EVEN,
         )  # fmt: skip
-        state = _take_in(state, k, v, decay, beta, a, dt_bias)
+        state = take_in(state, k, v, decay, beta, a, dt_bias)
         write(out_at + tl.cast(run, tl.int64) * (HEADS * VALUE), _result(state, q), value_in, EVEN)
-        if certain > 0:
+        if stored:
             write(state_at, state, inside, EVEN)
     else:
-        begin, end = tl.load(start_ptr + run), tl.load(start_ptr + run + 1)
         state = _walk(
-            state, begin, begin + certain, out_at, q_at, k_at, v_at, decay_at, beta_at,
+            state, first, begin + certain, out_at, q_at, k_at, v_at, decay_at, beta_at,
             q_token, k_token, v_token, decay_token, beta_token, a, dt_bias, scale, key_in, value_in,
             HEADS * VALUE, EVEN,
         )  # fmt: skip
-        if certain > 0:
+        if stored:
             write(state_at, state, inside, EVEN)
         _walk(
             state, begin + certain, end, out_at, q_at, k_at, v_at, decay_at, beta_at,
@@ -136,12 +143,13 @@ def walk_delta(
     (q, k, v), (decay, beta) = qkv, gates
     _, key_heads, key = k.shape
     _, heads, value = v.shape
+    early = walk.begins_early(pdl)
     padded = triton.next_power_of_2(key)
     _walk_delta[(heads * triton.cdiv(value, tile.block), walk.count)](
         out, q, k, v, decay, beta, layer.a, layer.dt_bias, *row_words(walk, table),
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1), decay.stride(0), beta.stride(0),
         key**-0.5,
         HEADS=heads, KEY_HEADS=key_heads, KEY=key, KEY_PAD=padded, VALUE=value, BLOCK=tile.block,
-        EVEN=padded == key and value % tile.block == 0, SINGLE=walk.single, PDL=pdl,
-        num_warps=tile.warps, enable_fp_fusion=False, launch_pdl=pdl,
+        EVEN=padded == key and value % tile.block == 0, SINGLE=walk.single, PDL=early,
+        num_warps=tile.warps, enable_fp_fusion=False, launch_pdl=early,
     )  # fmt: skip
