@@ -12,10 +12,14 @@ _MOST_NAMED = 24  # names in one message
 
 # Names as Hugging Face has them -> the module of `cadence.models` they are in, and their class if it has another name.
 _DECODERS = {
+    "BambaForCausalLM": "states.bamba",
     "FalconMambaForCausalLM": "states.mamba",
     "GPT2LMHeadModel": "gpt2",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
+    "GraniteMoeHybridForCausalLM": "states.granite_hybrid",
+    "JambaForCausalLM": "states.jamba",
+    "Lfm2ForCausalLM": "states.lfm2",
     "LlamaForCausalLM": "llama",
     "Mamba2ForCausalLM": "states.mamba2",
     "MambaForCausalLM": "states.mamba",
@@ -64,6 +68,7 @@ ENCODERS = {
 
 # An encoder reads a text or sound, a decoder writes.
 ENCODER_DECODERS = {
+    "BambaForCausalLM": "states.bamba",
     "BartForConditionalGeneration": "seq2seq.bart",
     "MBartForConditionalGeneration": "seq2seq.bart",
     "MT5ForConditionalGeneration": "seq2seq.t5",

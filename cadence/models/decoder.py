@@ -27,12 +27,13 @@ from cadence.models.layers.experts import Experts
 from cadence.models.layers.mixer import Mixer
 from cadence.models.layers.mlp import ExactGeluMLP, GatedMLP, PlainMLP
 from cadence.models.layers.norm import Norm
+from cadence.models.layers.shared_experts import SharedExperts
 from cadence.models.layers.tower import NoTower, Tower
 from cadence.models.layers.weight import Stream
 from cadence.models.mapped_module import MappedModule
 from cadence.models.stage_ends import FromTokens, StageEntry
 
-FeedForward = GatedMLP | ExactGeluMLP | PlainMLP | Experts
+FeedForward = GatedMLP | ExactGeluMLP | PlainMLP | Experts | SharedExperts
 
 
 class PreNormLayer(nn.Module):

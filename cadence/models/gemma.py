@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cadence.models.decoder import DecoderParts, SandwichLayer
-from cadence.models.dims import Dims, decoder_parts
+from cadence.models.dims import Dims, Scales, decoder_parts
 from cadence.models.interface.build import BuildContext, ConfigView
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.mlp import GatedMLP
@@ -46,4 +46,5 @@ def gemma_decoder(
         )
 
     softcap = hf.get("final_logit_softcapping") or 0.0
-    return decoder_parts(build, dims, layer, norm(), scale=dims.hidden**0.5, softcap=softcap)
+    scales = Scales(embed=dims.hidden**0.5, softcap=softcap)
+    return decoder_parts(build, dims, layer, norm(), scales=scales)

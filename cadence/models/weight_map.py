@@ -42,6 +42,7 @@ class WeightMap:
     other_prefixes: tuple[tuple[str, str], ...] = ()  # (usual, other): how else a checkpoint may begin source names
     ignored: tuple[str, ...] = ()  # patterns of tensors that carry nothing we need; ** = anything
     other_ends: tuple[tuple[str, str], ...] = ()  # (usual, other): how else it may end them
+    stacks: tuple[str, ...] = ()  # of tensors of all experts; rules name each expert's matrix: "a.weight" "a.*.weight"
 
     def rules_for(self, parameter: str) -> Iterator[tuple[Rule, list[str]]]:
         """Rules that fill `parameter`, each with the names its tensor may have in a checkpoint, usual first."""
@@ -61,6 +62,9 @@ class WeightMap:
             if name.endswith(usual)
         ]
         return names + others
+
+    def is_stack(self, name: str) -> bool:
+        return any(_pattern(pattern).fullmatch(name) for pattern in self.stacks)
 
     def is_ignored(self, name: str) -> bool:
         return any(_pattern(pattern).fullmatch(name) for pattern in self.ignored)

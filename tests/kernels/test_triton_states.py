@@ -141,3 +141,5 @@ def test_weights_of_a_convolution_lie_anywhere() -> None:
         ]
         count = int(runs.query_start[-1])
         assert torch.equal(outs[0][:count], outs[1][:count])
+    for one in (gate, gate[:, :1]):
+        torch.testing.assert_close(*(ops.sigmoid_gate(x, one) for ops in (OPS, PLAIN)), **close)

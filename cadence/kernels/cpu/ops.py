@@ -120,6 +120,12 @@ class CpuOps:
         self._c.add(out=out, x=x, y=y, rows=x.shape[0], width=x.shape[1], dtype=x.dtype)
         return out
 
+    def scale(self, x: torch.Tensor, factor: float) -> torch.Tensor:
+        x = dense_rows(x)
+        out = self._calls.empty(x.shape, x.dtype)
+        self._c.scale(**row_words(out, x), factor=factor, dtype=x.dtype, out_dtype=x.dtype)
+        return out
+
     def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
         x = x.contiguous()
         out = self._calls.empty(x.shape, x.dtype)

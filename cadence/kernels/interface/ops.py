@@ -117,6 +117,10 @@ class Ops(Protocol):
         """x + y, [T, H] each."""
         ...
 
+    def scale(self, x: torch.Tensor, factor: float) -> torch.Tensor:
+        """x * factor, [T, H]; in float32, rounded to x's dtype."""
+        ...
+
     def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
         """x [T, H], table [rows, H], ids [T] int64 -> x + table[ids + offset]."""
         ...

@@ -37,6 +37,9 @@ class TorchOps:
     def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x + y
 
+    def scale(self, x: torch.Tensor, factor: float) -> torch.Tensor:
+        return x * factor
+
     def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
         return x + F.embedding(ids + offset, table)
 

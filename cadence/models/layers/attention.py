@@ -79,6 +79,10 @@ class Attention(Mixer):
     def inner(self) -> Linear:
         return self.qkv
 
+    @property
+    def outer(self) -> Linear:
+        return self.out
+
     def mix(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         """projected [T, q + k + v] -> [T, Hq * D], before the last projection."""
         qkv, going_on = self.heads(projected, ctx), self.going_on(ctx)

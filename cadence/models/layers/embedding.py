@@ -20,14 +20,14 @@ def held_rows(build: BuildContext, rows: int, size: int) -> Held:
 
 
 class Embedding(WeightHolder):
-    """ids [T] -> [T, size], times `scale` rounded to the model's dtype."""
+    """ids [T] -> [T, size], times `scale`, which is rounded to the model's dtype unless it is to be exact."""
 
     inner = False
 
-    def __init__(self, build: BuildContext, rows: int, size: int, scale: float = 1.0) -> None:
+    def __init__(self, build: BuildContext, rows: int, size: int, scale: float = 1.0, *, exact: bool = False) -> None:
         held = held_rows(build, rows, size)
         super().__init__(empty_weight(build, held.own_rows[""], size), held)
-        self._scale = float(torch.tensor(scale).to(build.dtype))
+        self._scale = scale if exact else float(torch.tensor(scale).to(build.dtype))
 
     @property
     def tokens(self) -> Embedding:
@@ -88,17 +88,21 @@ class LMHead(WeightHolder):
     """hidden [S, size] -> logits [S, vocab] in the model's dtype, or in float32. Its weight is the embedding's own when
     tied.
 
-    `softcap` > 0 bends them to softcap * tanh(logits / softcap), in float32, and leaves them so.
+    They are multiplied by `scale`. `softcap` > 0 bends them to softcap * tanh(logits / softcap), in float32, and leaves
+    them so.
     """
 
     inner = False
 
-    def __init__(self, build: BuildContext, tokens: Embedding, *, tied: bool, softcap: float = 0.0) -> None:
+    def __init__(
+        self, build: BuildContext, tokens: Embedding, *, tied: bool, scale: float = 1.0, softcap: float = 0.0
+    ) -> None:
         weight = tokens.weight
         super().__init__(weight if tied else empty_weight(build, weight.rows, weight.cols), tokens.held)
         self.vocab_size, _ = tokens.held.rows[""]
-        self._softcap = softcap
+        self._scale, self._softcap = scale, softcap
 
     def forward(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        hidden = hidden if self._scale == 1.0 else ctx.ops.scale(hidden, self._scale)
         logits = self.weight.logits(hidden, ctx)
         return logits if self._softcap == 0.0 else ctx.ops.softcap(logits, self._softcap)

@@ -20,9 +20,8 @@ from cadence.models.layers.weight import Stream
 
 
 class Mixer(nn.Module):
-    """x [T, hidden] -> [T, hidden]: a projection, what a kind of mixer makes of it, a projection `out`."""
+    """x [T, hidden] -> [T, hidden]: a projection, what a kind of mixer makes of it, a projection."""
 
-    out: Linear
     before_narrowing: tuple[str, ...] = ()  # its modules that all tokens reach, also where it narrows
     place = 0  # its index in the cache, among all layers that keep keys
     state_place = 0  # and among those of this device that keep a state: set by the model
@@ -48,11 +47,16 @@ class Mixer(nn.Module):
     @property
     def width(self) -> int:
         """Entries of what goes in and comes out."""
-        return self.out.weight.rows
+        return self.outer.weight.rows
 
     @property
     def inner(self) -> Linear:
         """The first projection."""
+        raise NotImplementedError
+
+    @property
+    def outer(self) -> Linear:
+        """The last one."""
         raise NotImplementedError
 
     def mix(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
@@ -60,7 +64,7 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
-        return self.out(self.mix(self.inner(x, ctx), inputs, ctx), ctx)
+        return self.outer(self.mix(self.inner(x, ctx), inputs, ctx), ctx)
 
     def after(
         self,
@@ -74,7 +78,7 @@ class Mixer(nn.Module):
     ) -> Stream:
         """terms: as `Linear` has it, of what comes out."""
         projected, residual = norm.add_linear(x, residual, self.inner, ctx)
-        return self.out(self.mix(projected, inputs, ctx), ctx, terms=terms), self.kept(residual, ctx)
+        return self.outer(self.mix(projected, inputs, ctx), ctx, terms=terms), self.kept(residual, ctx)
 
     def kept(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         """x [T, n] as it goes on beside what the block makes of it: of the tokens that its output is of."""

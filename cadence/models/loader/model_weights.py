@@ -10,11 +10,15 @@ from cadence.models.loader.plausible import without_memory
 from cadence.models.loader.quantized_weights import QuantizedWeights
 from cadence.models.loader.selected_weights import SelectedWeights
 from cadence.models.loader.source import WeightsSource
+from cadence.models.loader.stacked_weights import has_stacks, unstacked
 
 
-def model_weights(source: WeightsSource, hf: HFConfig, build: BuildContext) -> SelectedWeights:
-    """Without a head that drafts, and without what is needless."""
-    return SelectedWeights(without_needless(source, hf, build), without=mtp_prefixes(hf))
+def model_weights(source: WeightsSource, hf: HFConfig, build: BuildContext) -> WeightsSource:
+    """Without a head that drafts, and without what is needless; experts one by one."""
+    own = SelectedWeights(without_needless(source, hf, build), without=mtp_prefixes(hf))
+    if not has_stacks(own):
+        return own
+    return unstacked(own, without_memory(hf, build).weights)
 
 
 def without_needless(source: WeightsSource, hf: HFConfig, build: BuildContext) -> WeightsSource:

@@ -84,6 +84,11 @@ INLINE vf silu(vf x) {
     return x;
 }
 
+/* 1 / (1 + e^-x). */
+INLINE vf sigmoid(vf x) {
+    return splat(1.0f) / (splat(1.0f) + exp2_bounded(smaller(splat(128.0f), x * splat(-LOG2_E))));
+}
+
 INLINE vf gelu_tanh(vf x) {
     vf inner = splat(0.797884561f) * madd(x, splat(0.044715f) * x * x, x);
     return splat(0.5f) * x * (splat(1.0f) + tanhv(inner));

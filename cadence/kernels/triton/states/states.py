@@ -130,4 +130,7 @@ class TritonStateOps:
         return gated_norm(x, gate, weight, eps, group, norm_first, self._pdl)
 
     def gate(self, x: torch.Tensor, gate: torch.Tensor, *, silu: bool) -> torch.Tensor:
-        return gate_by(x, gate, silu, self._pdl)
+        return gate_by(x, gate, "silu" if silu else "", self._pdl)
+
+    def sigmoid_gate(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        return gate_by(x, gate, "sigmoid", self._pdl)
