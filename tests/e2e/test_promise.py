@@ -185,8 +185,8 @@ def subject_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempP
     return cache(made)
 
 
-# One KV group, two over one pool, experts, cross attention; pictures, and such whose tokens see each other; states alone,
-# and beside attention.
+# One KV group, two over one pool, experts, cross attention; pictures, and such whose tokens see each other; states
+# alone, and beside attention.
 WITH_ENCODER = "bart"
 WITH_PICTURES = ("llava", "gemma3")
 WITHOUT_BLOCKS = ("mamba2",)  # a state in place of keys: no request waits for blocks

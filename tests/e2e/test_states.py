@@ -1,5 +1,5 @@
-"""Models with layers that keep a state in place of keys, through the whole engine: what transformers gives; prefixes that
-go on from a snapshot; how many requests there is room for."""
+"""Models with layers that keep a state in place of keys, through the whole engine: what transformers gives; prompts
+that go on from a snapshot; how many requests there is room for."""
 
 from __future__ import annotations
 
