@@ -14,9 +14,8 @@ from tests.helpers.triton_mode import DEVICE, interpret, interpret_each_once  # 
 from cadence.kernels.interface.state_ops import StateOps
 from cadence.kernels.reference.states import ReferenceStateOps
 from cadence.kernels.triton.ops import TritonOps
-from cadence.kernels.triton.states.chunks_delta import DeltaTile
-from cadence.kernels.triton.states.chunks_heads import ChunkTile
-from cadence.kernels.triton.states.states import Chunking, TritonStateOps
+from cadence.kernels.triton.states.states import TritonStateOps
+from cadence.kernels.triton.states.tiles import DeltaChunks, HeadChunks, StateTiles
 from tests.helpers.state_cases import (
     StateCase,
     Streams,
@@ -34,9 +33,9 @@ pytestmark = pytest.mark.device
 OPS = TritonOps().states
 FIXED = TritonOps(deterministic=True).states
 CHUNKED = TritonStateOps(
-    chunking=Chunking(few_tokens=1, heads=ChunkTile(16, 16, 4, 2, programs=1), delta=DeltaTile(16, 4, 16, 4, 1))
+    tiles=StateTiles(few_tokens=1, head_chunks=HeadChunks(16, 16, 4, 2, 1), delta_chunks=DeltaChunks(16, 4, 16, 4, 1))
 )
-IN_SPANS = TritonStateOps(chunking=Chunking(few_tokens=1, heads=ChunkTile(16, 16, 4, 2, programs=9)))
+IN_SPANS = TritonStateOps(tiles=StateTiles(few_tokens=1, head_chunks=HeadChunks(16, 16, 4, 2, programs=9)))
 PLAIN = ReferenceStateOps()
 CASES: dict[str, Callable[..., StateCase]] = {
     "conv": partial(conv_case, channels=45),
@@ -130,6 +129,8 @@ def test_norm_and_gate_match_the_reference(size: tuple[int, int], dtype: torch.d
             torch.testing.assert_close(*norms, **close)
     for silu in (True, False):
         torch.testing.assert_close(OPS.gate(x, gate, silu=silu), PLAIN.gate(x, gate, silu=silu), **close)
+    for one in (gate, gate[:, :1]):
+        torch.testing.assert_close(*(ops.sigmoid_gate(x, one) for ops in (OPS, PLAIN)), **close)
 
 
 def test_weights_of_a_convolution_lie_anywhere() -> None:
@@ -141,5 +142,3 @@ def test_weights_of_a_convolution_lie_anywhere() -> None:
         ]
         count = int(runs.query_start[-1])
         assert torch.equal(outs[0][:count], outs[1][:count])
-    for one in (gate, gate[:, :1]):
-        torch.testing.assert_close(*(ops.sigmoid_gate(x, one) for ops in (OPS, PLAIN)), **close)
