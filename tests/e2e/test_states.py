@@ -72,8 +72,8 @@ PlainOf = Callable[[str, list[int]], RequestOutput]
 
 @pytest.mark.parametrize("family", DIFFERENT)
 def test_a_prompt_goes_on_from_a_snapshot(family: str, tiny_model: Callable[[str], Path], plain_of: PlainOf) -> None:
-    """The same prompt again, the next turn of a chat, a third prompt that begins as two others did; to the last bit what
-    an engine says that has kept nothing."""
+    """The same prompt again, the next turn of a chat, a third prompt that begins as two others did: to the last bit
+    what an engine says that has kept nothing."""
     llm = LLM(str(tiny_model(family)), **BASE)
     system, first = prompt_of(100, 1), [*prompt_of(100, 1), *prompt_of(70, 2)]
     prompts = [first, first, [*system, *prompt_of(80, 3)], [*system, *prompt_of(30, 4)]]
