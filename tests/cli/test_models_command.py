@@ -27,6 +27,8 @@ from tests.helpers.tiny_models import FAMILIES, MAX_LEN
 from tests.helpers.tiny_others import RUNNING, make_other
 from tests.helpers.wide import DIFFERENT, mostly_wide
 
+pytestmark = pytest.mark.engine
+
 
 def check(directory: Path, code: str) -> None:
     """Against the model itself, in shapes alone."""

@@ -12,7 +12,7 @@ from cadence.config.quantized import read_quantized
 from cadence.config.reference import ModelFiles
 from cadence.core.architectures import ARCHITECTURES, ENCODER_DECODERS, ENCODERS
 from cadence.core.errors import CadenceError, ModelFileError
-from cadence.entrypoints.cli.models.stored import Stored, stored_in
+from cadence.entrypoints.cli.models.stored import StoredSizes, stored_in
 
 _ATTENDING = ("attention", "full_attention", "sliding_attention", "chunked_attention", "hybrid")  # kinds of layers
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -26,7 +26,7 @@ class Outlook:
     where: str = ""  # the class, or transformers' name of the family
     dtype: str = ""  # of the checkpoint
     quantization: str = ""  # "" = none
-    stored: Stored = field(default_factory=lambda: Stored(0, 0, 0))
+    stored: StoredSizes = field(default_factory=lambda: StoredSizes(0, 0, 0))
     max_model_len: int = 0
     kv_layers: int = 0  # that keep keys and values
     kv_bytes_per_token: int = 0  # of all of them, in the checkpoint's type; 0 = it has no cache of its own

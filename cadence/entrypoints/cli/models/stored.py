@@ -24,14 +24,14 @@ _BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2,
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredSizes:
     num_files: int
     num_bytes: int  # of the files
     num_parameters: int  # 0 = not known
     kinds: tuple[str, ...] = ()  # of the numbers, those that most parameters have first
 
 
-def stored_in(files: ModelFiles, bits: int) -> Stored:
+def stored_in(files: ModelFiles, bits: int) -> StoredSizes:
     """bits: of numbers that are packed in whole words; 0 = there are none"""
     if files.gguf is not None:
         return _summed([files.gguf], gguf.read_sizes(files.gguf))
@@ -41,31 +41,31 @@ def stored_in(files: ModelFiles, bits: int) -> Stored:
     if (index := files.directory / "model.safetensors.index.json").is_file():
         return _by_index(index)
     saved = sorted(files.directory.glob("pytorch_model*.bin"))
-    return Stored(len(saved), sum(path.stat().st_size for path in saved), 0)
+    return StoredSizes(len(saved), sum(path.stat().st_size for path in saved), 0)
 
 
-def stored_on_hub(counted: Mapping[str, int]) -> Stored:
+def stored_on_hub(counted: Mapping[str, int]) -> StoredSizes:
     """counted: numbers of each type, as the hub has them"""
     num_bytes = sum(count * _BYTES.get(kind, 1) for kind, count in counted.items())
     kinds = sorted(counted, key=lambda kind: -counted[kind])
-    return Stored(0, num_bytes, sum(counted.values()), tuple(kind.lower() for kind in kinds))
+    return StoredSizes(0, num_bytes, sum(counted.values()), tuple(kind.lower() for kind in kinds))
 
 
-def _by_index(path: Path) -> Stored:
+def _by_index(path: Path) -> StoredSizes:
     """Of weights that are elsewhere, as far as the list of them says."""
     index = read_object(path, _MOST_INDEX, lambda message: WeightsError(message))
     said, shards = index.get("metadata"), index.get("weight_map")
     sizes = [said.get(name) if isinstance(said, dict) else None for name in ("total_size", "total_parameters")]
     num_bytes, count = (int(size) if isinstance(size, int | float) and size > 0 else 0 for size in sizes)
-    return Stored(len(set(shards.values())) if isinstance(shards, dict) else 0, num_bytes, count)
+    return StoredSizes(len(set(shards.values())) if isinstance(shards, dict) else 0, num_bytes, count)
 
 
-def _summed(paths: list[Path], counted: list[tuple[str, int]]) -> Stored:
+def _summed(paths: list[Path], counted: list[tuple[str, int]]) -> StoredSizes:
     by_kind: dict[str, int] = {}
     for kind, count in counted:
         by_kind[kind] = by_kind.get(kind, 0) + count
     kinds = sorted((kind for kind, count in by_kind.items() if count), key=lambda kind: -by_kind[kind])
-    return Stored(len(paths), sum(path.stat().st_size for path in paths), sum(by_kind.values()), tuple(kinds))
+    return StoredSizes(len(paths), sum(path.stat().st_size for path in paths), sum(by_kind.values()), tuple(kinds))
 
 
 def _numbers(path: Path, bits: int) -> Iterator[tuple[str, int]]:
