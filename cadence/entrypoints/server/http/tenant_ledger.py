@@ -15,7 +15,7 @@ import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 
 from cadence.config.tenants import TenantSpec
 from cadence.entrypoints.server.http.overload import Overload
@@ -35,6 +35,14 @@ class _Line:
     accepted: float  # requests since the start
     refused: float
     total_tokens: float
+
+    @classmethod
+    def read(cls, memory: mmap.mmap, at: int) -> _Line:
+        values = _LINE.unpack_from(memory, at)
+        return cls(**dict(zip((field.name for field in fields(cls)), values, strict=True)))
+
+    def write(self, memory: mmap.mmap, at: int) -> None:
+        _LINE.pack_into(memory, at, *astuple(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +123,7 @@ class TenantLedger(NullLedger):
     def counts(self) -> dict[str, TenantCounts]:
         found = {}
         for name, (number, _) in self._specs.items():
-            line = _Line(*_LINE.unpack_from(self._memory, number * _LINE.size))
+            line = _Line.read(self._memory, number * _LINE.size)
             found[name] = TenantCounts(int(line.accepted), int(line.refused), int(line.total_tokens))
         return found
 
@@ -124,8 +132,8 @@ class TenantLedger(NullLedger):
         """As it is now; what is written to it is kept. Other processes wait meanwhile."""
         at = number * _LINE.size
         fcntl.lockf(self._file, fcntl.LOCK_EX, _LINE.size, at)
+        line = _Line.read(self._memory, at)
         try:
-            line = _Line(*_LINE.unpack_from(self._memory, at))
             now = time.monotonic()
             passed = max(now - line.seconds, 0.0) / 60
             line.requests = max(line.requests - passed * spec.requests_per_minute, 0.0)
@@ -133,16 +141,7 @@ class TenantLedger(NullLedger):
             line.seconds = now
             yield line
         finally:
-            _LINE.pack_into(
-                self._memory,
-                at,
-                line.requests,
-                line.tokens,
-                line.seconds,
-                line.accepted,
-                line.refused,
-                line.total_tokens,
-            )
+            line.write(self._memory, at)
             fcntl.lockf(self._file, fcntl.LOCK_UN, _LINE.size, at)
 
 
