@@ -25,12 +25,14 @@ from cadence.core.errors import ModelNotFoundError
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """The files of a model. With `gguf` set, config, weights and tokenizer all come from that one file."""
+    """The files of a model. With `gguf` set, config, weights and tokenizer all come from that one file, and what sees,
+    if anything does, from another one."""
 
     name: str
     directory: Path
     gguf: Path | None
     generation: Mapping[str, float] = field(default_factory=dict)  # what an alias recommends, as generation_config does
+    tower: Path | None = None  # beside `gguf`: "mmproj"
 
     @property
     def path(self) -> str:
@@ -158,7 +160,7 @@ def _find_local(reference: str, marks: tuple[str, ...]) -> ModelFiles | None:
 
 
 def _from_directory(reference: str, directory: Path, marks: tuple[str, ...]) -> ModelFiles:
-    ggufs = sorted(directory.glob("*.gguf"))
+    ggufs = [path for path in sorted(directory.glob("*.gguf")) if not is_tower(path)]
     if _has_one(directory, marks) and (not ggufs or any(directory.glob("*.safetensors"))):
         return ModelFiles(reference, directory, None)
     if len(ggufs) == 1:
@@ -167,6 +169,11 @@ def _from_directory(reference: str, directory: Path, marks: tuple[str, ...]) -> 
         names = ", ".join(path.name for path in ggufs)
         raise ModelNotFoundError(f"{directory} holds several GGUF files, name one of them: {names}")
     raise ModelNotFoundError(f"{directory} holds neither a {' nor a '.join(marks)} nor a .gguf file")
+
+
+def is_tower(path: Path) -> bool:
+    """A file that models in other files see with; by its name, as llama.cpp's tools give it."""
+    return "mmproj" in path.name.lower()
 
 
 def _has_one(directory: Path, names: tuple[str, ...]) -> bool:

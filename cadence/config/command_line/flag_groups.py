@@ -13,7 +13,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "model files": (
         "tokenizer", "revision", "tokenizer_revision", "hf_token", "download_dir", "load_format", "hf_overrides",
-        "use_tqdm_on_load", "skip_tokenizer_init", "disable_sliding_window",
+        "model_impl", "trust_remote_code", "model_class_overrides", "mmproj", "use_tqdm_on_load", "skip_tokenizer_init",
+        "disable_sliding_window",
     ),
     "values in place of text": ("runner", "convert", "pooler_config", "task"),
     "pictures and videos": (
