@@ -15,17 +15,7 @@ from tests.helpers.adapters import make_adapter, save_adapter
 from tests.helpers.seeing import SeeingOracle
 from tests.helpers.tiny_seq2seq import Seq2SeqOracle
 from tests.matrix.compiled_grammars import CompiledGrammars
-from tests.matrix.families import (
-    EVERY_FAMILY,
-    FAMILIES,
-    HAVING,
-    STATES_ALONE,
-    STATES_BESIDE,
-    UNUSUAL,
-    WITH_ENCODER,
-    WITH_PICTURES,
-    make_family,
-)
+from tests.matrix.families import EVERY_FAMILY, FAMILIES, HAVING, UNUSUAL, WITH_ENCODER, WITH_PICTURES, make_family
 from tests.matrix.features import LORA, TWO_LORAS
 from tests.matrix.runs import Matrix, MatrixOf
 
@@ -38,11 +28,6 @@ TRAINED = {
 OF_BOTH_SIDES = {  # of a model with an encoder
     LORA.name: {"r": 4, "target_modules": ["q_proj", "v_proj", "fc1"]},
     TWO_LORAS.name: {"r": 8, "target_modules": ["k_proj", "out_proj", "fc2"]},
-}
-
-BESIDE_STATES = {  # of a model with states
-    LORA.name: {"r": 4, "target_modules": ["in_proj"]},
-    TWO_LORAS.name: {"r": 8, "target_modules": ["in_proj"]},
 }
 
 
@@ -98,8 +83,7 @@ def matrix_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPa
                 model = SeeingOracle(directory(family)).model
                 save_adapter(model, path, seed=number, lora_alpha=16, task_type="CAUSAL_LM", **language)
             else:
-                own = BESIDE_STATES[name] if family in (STATES_ALONE, STATES_BESIDE) else config
-                make_adapter(directory(family), path, seed=number, lora_alpha=16, **own)
+                make_adapter(directory(family), path, seed=number, lora_alpha=16, **config)
             made[name] = LoRARequest(name, number, str(path))
         return made
 

@@ -7,28 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.seeing import noise
-from tests.helpers.tiny_models import VOCAB, make_tiny
+from tests.helpers.tiny_models import VOCAB
 from tests.helpers.tiny_seq2seq import make_seq2seq
 from tests.helpers.tiny_vision import make_vision
-from tests.matrix.features import CROSS, PICTURES, PREEMPTION, REFUSED, STATES
+from tests.matrix.features import CROSS, PICTURES, REFUSED
 
 WITH_ENCODER = "bart"  # cross attention: every request brings something for an encoder to read
 WITH_PICTURES = "llava"  # every request brings a picture or two
 FAMILIES = ("llama", "gemma2")  # one KV group; full and sliding groups over one pool
-STATES_ALONE, STATES_BESIDE = "mamba2", "bamba"  # no attention at all; attention in some layers
-EVERY_FAMILY = (*FAMILIES, WITH_ENCODER, WITH_PICTURES, STATES_ALONE, STATES_BESIDE, "mixtral")
-UNUSUAL = frozenset({"mixtral"})  # experts, too: `make matrix-experts`
-HAVING = {  # by the model itself
-    WITH_ENCODER: frozenset({CROSS.name}),
-    WITH_PICTURES: frozenset({PICTURES.name}),
-    STATES_ALONE: frozenset({STATES.name}),
-    STATES_BESIDE: frozenset({STATES.name}),
-}
+EVERY_FAMILY = (*FAMILIES, WITH_ENCODER, WITH_PICTURES, "mixtral")  # experts, too: `make matrix-experts`
+UNUSUAL = frozenset({"mixtral"})
+HAVING = {WITH_ENCODER: frozenset({CROSS.name}), WITH_PICTURES: frozenset({PICTURES.name})}  # by the model itself
 LACKING = {
     family: frozenset(other for cell in REFUSED if {*cell} & own for other in cell) - own
     for family, own in HAVING.items()
 }
-LACKING[STATES_ALONE] |= {PREEMPTION.name}  # no blocks run out
 _CONTENT = 8  # tokens of a prompt that its content is made of: prompts that begin alike share it
 _AT = (2, 11)  # after so many tokens there is a picture, and another one in some prompts
 _IMAGE_ID = VOCAB  # the first token after those of the tokenizer that all tiny models share
@@ -65,6 +58,4 @@ def make_family(family: str, directory: Path) -> Path:
     """A tiny random model that the other tests have no fixture of."""
     if family == WITH_PICTURES:
         return make_vision(family, directory)
-    if family in (STATES_ALONE, STATES_BESIDE):
-        return make_tiny(family, directory)
     return make_seq2seq(family, directory)

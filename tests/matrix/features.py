@@ -153,8 +153,7 @@ FOR_ADAPTERS: dict[str, Any] = {"enable_lora": True, "max_loras": 2, "max_lora_r
 GRAMMARS = frozenset({JSON_SCHEMA.name, REGEX.name, FORCED_CALL.name})
 CROSS = Feature("cross attention", "a model with an encoder: `encoder_prompt`, audio")
 PICTURES = Feature("pictures", "a model that sees: `multi_modal_data`, `image_url`")
-STATES = Feature("states", "a model with layers that keep a state in place of keys: Mamba, Jamba")
-MODEL = (CROSS, PICTURES, STATES)
+MODEL = (CROSS, PICTURES)
 FEATURES = {feature.name: feature for feature in MODEL + ENGINE + REQUEST}
 
 Cell = tuple[str, str]  # names, in the order of the lists above
@@ -181,11 +180,9 @@ ONE_OR_OTHER: dict[Cell, str] = {
     },
 }
 
-# Pairs that no model has, or that are refused in a sentence (tests/e2e/test_encoder_decoder.py).
+# Pairs that are refused in a sentence (tests/e2e/test_encoder_decoder.py).
 REFUSED: dict[Cell, str] = {
     (CROSS.name, PICTURES.name): "a model has an encoder, or it sees",
-    (CROSS.name, STATES.name): "a model has an encoder, or it keeps states",
-    (PICTURES.name, STATES.name): "a model sees, or it keeps states",
     (CROSS.name, EMBEDDING.name): "a model with an encoder gives texts",
 }
 

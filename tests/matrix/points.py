@@ -64,19 +64,3 @@ BESIDE_PICTURES: list[Point] = [
         (AUTOMATIC, PREFIX, PREEMPTION, SPECULATION, INT4_CACHE),
     )
 ]
-
-# Of models with states, without attention and beside it: every feature, in few engines.
-BESIDE_STATES: list[Point] = [
-    tuple(name for name in _NAMES if name in {each.name for each in together})
-    for together in (
-        (MULTI_STEP, ASYNC, CHUNKED, GRAPHS, ABORT, SPECULATION),
-        (AUTOMATIC, PREFIX, MODEL_DRAFTS, STAGES),
-    )
-]
-BESIDE_BOTH: list[Point] = [
-    tuple(name for name in _NAMES if name in {each.name for each in together})
-    for together in (
-        (ASYNC, CHUNKED, PREFIX, STAGES, FP8_CACHE, GRAPHS),
-        (AUTOMATIC, PREFIX, PREEMPTION, SPECULATION, INT4_CACHE),
-    )
-]

@@ -12,15 +12,7 @@ from itertools import combinations
 
 import pytest
 
-from tests.matrix.families import (
-    EVERY_FAMILY,
-    STATES_ALONE,
-    STATES_BESIDE,
-    WITH_ENCODER,
-    WITH_PICTURES,
-    having,
-    lacking,
-)
+from tests.matrix.families import EVERY_FAMILY, WITH_ENCODER, WITH_PICTURES, having, lacking
 from tests.matrix.features import (
     CELLS,
     ENGINE,
@@ -36,17 +28,7 @@ from tests.matrix.features import (
 )
 from tests.matrix.narrow import narrowed
 from tests.matrix.page import PAGE, render
-from tests.matrix.points import (
-    ALONE,
-    BESIDE_ADAPTERS,
-    BESIDE_BOTH,
-    BESIDE_ENCODER,
-    BESIDE_PICTURES,
-    BESIDE_STATES,
-    MANY,
-    PAIRS,
-    Point,
-)
+from tests.matrix.points import ALONE, BESIDE_ADAPTERS, BESIDE_ENCODER, BESIDE_PICTURES, MANY, PAIRS, Point
 from tests.matrix.runs import Fault, Matrix, MatrixOf, Run, chosen, search_features, served
 from tests.matrix.seen import features_were_on
 
@@ -60,9 +42,6 @@ ALWAYS: list[Engine] = [
     *((WITH_ENCODER, point, True) for point in BESIDE_ENCODER[-1:]),
     *((WITH_PICTURES, point, False) for point in BESIDE_PICTURES),
     *((WITH_PICTURES, point, True) for point in BESIDE_PICTURES[-1:]),
-    *((STATES_ALONE, point, False) for point in BESIDE_STATES),
-    *((STATES_BESIDE, point, False) for point in BESIDE_BOTH),
-    *((STATES_BESIDE, point, True) for point in BESIDE_BOTH[-1:]),
 ]
 OFTEN_ENOUGH = 3  # engines that look at each pair of request features
 FIRST, *OTHERS = EVERY_FAMILY
@@ -70,15 +49,9 @@ FIRST, *OTHERS = EVERY_FAMILY
 
 # Of features alone, what two groups of KV blocks over one pool make different; with experts, all.
 OF_OTHERS = dict.fromkeys(OTHERS, ALONE)
-TOGETHER = {
-    WITH_ENCODER: BESIDE_ENCODER,
-    WITH_PICTURES: BESIDE_PICTURES,
-    STATES_ALONE: BESIDE_STATES,
-    STATES_BESIDE: BESIDE_BOTH,
-}
-OF_OTHERS |= {family: [] for family in TOGETHER}  # all that they have, together with others
+OF_OTHERS[WITH_ENCODER] = OF_OTHERS[WITH_PICTURES] = []  # all that they have, together with others
+TOGETHER = {WITH_ENCODER: BESIDE_ENCODER, WITH_PICTURES: BESIDE_PICTURES}
 ADAPTED = dict.fromkeys(OTHERS, BESIDE_ADAPTERS[-1:]) | {family: points[-1:] for family, points in TOGETHER.items()}
-ADAPTED[STATES_ALONE] = []
 OF_OTHERS["gemma2"] = [
     (name,) for name in ("chunked prefill", "prefix caching", "preemption", "speculation", "int4 KV cache")
 ]
