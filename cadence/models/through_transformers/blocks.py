@@ -97,8 +97,8 @@ def attention_block(
 ) -> Attention:
     first = found.projections[0]
     spec = AttentionSpec(first.in_features, shape, first.bias is not None, found.out.bias is not None)
-    norms = HeadNorms(*(_norm(build, norm) for _, norm in found.norms)) if found.norms else None
-    return Attention(build, index, spec, rotary, norms)
+    norms = [_norm(build, norm) for _, norm in found.norms]
+    return Attention(build, index, spec, rotary, HeadNorms(q=norms[0], k=norms[1]) if norms else None)
 
 
 def _norm(build: BuildContext, found: FoundNorm) -> RMSNorm:

@@ -35,7 +35,7 @@ class Turning:
     args: tuple[Any, ...]  # but for the first, which says the type and device of its results
     kwargs: dict[str, Any]
     cos: torch.Tensor  # [T, dim], of the rehearsal's positions
-    sin: torch.Tensor
+    sin: torch.Tensor  # [T, dim]
 
 
 @dataclass(frozen=True, slots=True)

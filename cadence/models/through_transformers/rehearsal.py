@@ -40,8 +40,8 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class AttentionCall:
     q: torch.Tensor  # [1, Hq, T, D]
-    k: torch.Tensor
-    v: torch.Tensor
+    k: torch.Tensor  # [1, Hk, T, D]
+    v: torch.Tensor  # [1, Hk, T, D or less]
     attended: torch.Tensor  # [1, T, Hq, D of v]
 
 
