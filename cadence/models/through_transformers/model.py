@@ -87,8 +87,8 @@ class ThroughTransformers(MappedModule):
             raise ConfigError(f"{hf.architecture} cannot run through transformers: {error}", error.field) from None
 
     def _build(self, hf: HFConfig, build: BuildContext) -> None:
-        if build.ranks.size > 1 or not build.stage.is_all:
-            raise ConfigError("its layers are not shared out among ranks or stages", "tensor_parallel_size")
+        if not build.stage.is_all:
+            raise ConfigError("its layers are not shared out among stages", "pipeline_parallel_size")
         self.now = CurrentForward()
         outline = outlined(hf, build.dtype)
         base, prefix, configs = base_of(outline), outline.base_model_prefix, parts_of(outline.config)
@@ -98,15 +98,18 @@ class ThroughTransformers(MappedModule):
         fill_buffers(outline, build.max_model_len)
         heard = rehearsed(base, configs)
         recognised = recognise(heard or Heard(), [each.module for each in observed.layers])
+        if build.ranks.size > 1 and len(recognised.attention) < len(observed.layers):
+            raise ConfigError("its attention is not one that ranks can share here", "tensor_parallel_size")
         shapes = {name: tensor.shape for name, tensor in outline.state_dict().items()}
         replaced = Replacing(outline, build, self.now, observed, recognised).run()
         self._functions = build.device.type == "cpu" and (observed.unsteady or _only_sums(heard, replaced.gone))
         self._planning = Planning(outline, shapes, replaced.stacks)
         choose_experts(outline.config, build.device)
         move_buffers(outline, build.device)
-        for index, each in enumerate(observed.layers):
-            put_attention(each.module, LayerAttention(self.now, index, each.shape(build), each.value_dim))
-        self._kv = [LayerKV(each.kv_heads, each.head_dim, each.shape(build).window) for each in observed.layers]
+        self._kv = [
+            replaced.attention.get(each.module) or _put_layer(self.now, index, each, build)
+            for index, each in enumerate(observed.layers)
+        ]
         setattr(outline, prefix, GivenStates())
         self.base, self.lm_head = base, outline
         self._embedding = replaced.embedding[len(prefix) + 1 :]
@@ -152,6 +155,12 @@ def _check_layers(outline: Any, observed: list[ObservedAttention]) -> None:
         raise ConfigError("its attention is its own, and not to be replaced by ours", "architectures")
     if count != expected or len({id(each.module) for each in observed}) != count:
         raise ConfigError(f"its {expected} layers attend {count} times", "architectures")
+
+
+def _put_layer(now: CurrentForward, index: int, observed: ObservedAttention, build: BuildContext) -> LayerKV:
+    shape = observed.shape(build)
+    put_attention(observed.module, LayerAttention(now, index, shape, observed.value_dim))
+    return LayerKV(shape.num_kv_heads, shape.head_dim, shape.window)
 
 
 def _only_sums(heard: Heard | None, gone: set[nn.Module]) -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from cadence.core.errors import ConfigError
+from cadence.core.kv_spec import LayerKV
 from cadence.models.interface.build import BuildContext
 from cadence.models.layers.rank_share import all_of
 from cadence.models.layers.rotary import NoRotary
@@ -41,6 +42,7 @@ class Replaced:
     sources: dict[str, Source] = field(default_factory=dict)  # by our names of parameters, in transformers' modules
     stacks: set[str] = field(default_factory=set)  # transformers' names of stacked experts
     gone: set[nn.Module] = field(default_factory=set)  # transformers' modules that are replaced
+    attention: dict[nn.Module, LayerKV] = field(default_factory=dict)  # those that attend -> what ours keep
 
 
 class Replacing:
@@ -62,6 +64,7 @@ class Replacing:
         self._sources: dict[str, Source] = {}
         self._stacks: set[str] = set()
         self._gone: set[nn.Module] = set()
+        self._kept_of: dict[nn.Module, LayerKV] = {}
 
     def run(self) -> Replaced:
         """Whatever is not replaced gets memory."""
@@ -76,7 +79,14 @@ class Replacing:
         self._gone.update(each for each in self._model.modules() if isinstance(each, CalledActivation))
         self._rest()
         rows = self._model.config.get_text_config().vocab_size if head is None else head.vocab_size
-        return Replaced(embedding, rows, self._sources, self._stacks, self._gone)
+        return Replaced(
+            embedding=embedding,
+            vocab_size=rows,
+            sources=self._sources,
+            stacks=self._stacks,
+            gone=self._gone,
+            attention=self._kept_of,
+        )
 
     def _blocks(self, paths: dict[int, str]) -> None:
         """What a rehearsal has shown to be blocks of ours."""
@@ -84,6 +94,7 @@ class Replacing:
             index, path = self._layers[module], paths[id(module)]
             block = attention_block(self._build, index, attention, self._shapes[index], self._rotary(attention.turning))
             self._put(path, CalledAttention(block, attention, self._now))
+            self._kept_of[module] = block.kv
             self._name_block(f"{path}.block", (("qkv", attention.projections, "qkv"), ("out", (attention.out,), "")))
             for ours, (norm, found) in zip(("q_norm", "k_norm"), attention.norms, strict=False):
                 self._sources[f"{path}.block.{ours}.weight"] = (f"{self._paths[norm]}.weight", "", _added(found.added))
