@@ -44,6 +44,7 @@ from cadence.models.through_transformers.recognise import recognise
 from cadence.models.through_transformers.registered import LayerAttention, put_attention
 from cadence.models.through_transformers.rehearsal import Heard, rehearsed
 from cadence.models.through_transformers.replace import Replaced, Replacing
+from cadence.models.through_transformers.straight import built, find_path
 from cadence.models.through_transformers.trial import ObservedAttention, observe
 
 
@@ -102,7 +103,9 @@ class ThroughTransformers(MappedModule):
             raise ConfigError("its attention is not one that ranks can share here", "tensor_parallel_size")
         shapes = {name: tensor.shape for name, tensor in outline.state_dict().items()}
         replaced = Replacing(outline, build, self.now, observed, recognised).run()
-        self._functions = build.device.type == "cpu" and (observed.unsteady or _only_sums(heard, replaced.gone))
+        self._functions = build.device.type == "cpu" and (observed.unsteady or _only_sums(heard, set(replaced.ours)))
+        path = find_path(base, recognised)
+        self._path = None if path is None else built(path, replaced.ours)
         self._planning = Planning(outline, shapes, replaced.stacks)
         choose_experts(outline.config, build.device)
         move_buffers(outline, build.device)
@@ -134,9 +137,16 @@ class ThroughTransformers(MappedModule):
         return []
 
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
-        with self.now.running(ctx, inputs), CpuFunctions(ctx.ops) if self._functions else nullcontext():
-            given = self.base(input_ids=inputs.ids[None], position_ids=inputs.rope_positions[None], use_cache=False)
-        return ctx.wanted.pick(given[0][0], ctx.ops)
+        with self.now.running(ctx, inputs):
+            return ctx.wanted.pick(self._states(inputs, ctx), ctx.ops)
+
+    def _states(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
+        """[T, H] after the last norm"""
+        if self._path is not None:
+            return self._path.run(inputs, ctx)
+        with CpuFunctions(ctx.ops) if self._functions else nullcontext():
+            ids, positions = inputs.ids[None], inputs.rope_positions[None]
+            return self.base(input_ids=ids, position_ids=positions, use_cache=False)[0][0]
 
     def logits(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         with self.now.running(ctx):

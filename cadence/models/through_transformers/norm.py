@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from cadence.models.interface.build import BuildContext
+from cadence.models.layers.norm import RMSNorm
 from cadence.models.layers.parameter import empty_parameter
 from cadence.models.through_transformers.current import CurrentForward, as_rows
 
@@ -21,19 +22,16 @@ RMS, RMS_PLUS_1, LAYER = "rms", "rms + 1", "layer"
 _CLOSE = 1e-5  # between float32 results of two ways to compute the same
 
 
-class CalledRMSNorm(nn.Module):
-    """`wide` keeps the weight in float32: the 1 that is added to it while it loads is not rounded away."""
+class CalledRMSNorm(RMSNorm):
+    """As ours, and called without a context."""
 
     def __init__(self, build: BuildContext, size: int, eps: float, *, wide: bool, now: CurrentForward) -> None:
-        super().__init__()
-        self.weight = empty_parameter(build, size, dtype=torch.float32 if wide else build.dtype)
-        self.eps = eps
+        super().__init__(build, size, eps, wide=wide)
         self.wide = wide
         self.now = now
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows = as_rows(x)
-        return self.now.ctx.ops.rms_norm(rows, self.weight, self.eps).view(x.shape)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(as_rows(x), self.now.ctx).view(x.shape)
 
 
 class CalledLayerNorm(nn.Module):

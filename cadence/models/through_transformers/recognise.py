@@ -99,7 +99,7 @@ def find_attention(heard: Heard, module: nn.Module, turnings: list[Turning]) -> 
     x, keyword = _input(whole, projections[0])
     first = whole.result[0] if isinstance(whole.result, tuple) else whole.result
     same = all(call.args[0] is x for call in projections)
-    if not same or first is not out.result or not _equal(out.args[0], seen.attended.reshape(out.args[0].shape)):
+    if not same or first is not out.result or not equal(out.args[0], seen.attended.reshape(out.args[0].shape)):
         return None
     if seen.v.shape[3] != seen.q.shape[3]:
         return None
@@ -125,12 +125,12 @@ def _roles(projections: list[Call], seen: AttentionCall, turnings: list[Turning]
     wanted = [each[0].transpose(0, 1) for each in (seen.q, seen.k, seen.v)]  # [T, H, D] each
     for order in _orders(projections, wanted):
         q, k, v = (given.reshape(want.shape) for (_, given), want in zip(order, wanted, strict=True))
-        if not _equal(v, wanted[2]):
+        if not equal(v, wanted[2]):
             continue
         for chosen in (norms, norms[::-1]):
             normed = [_normed(x, norm) for x, norm in zip((q, k), chosen, strict=True)] if norms else [q, k]
             for turning in (None, *turnings):
-                if all(_equal(_turned(x, turning), want) for x, want in zip(normed, wanted[:2], strict=True)):
+                if all(equal(_turned(x, turning), want) for x, want in zip(normed, wanted[:2], strict=True)):
                     maps = tuple(dict.fromkeys(linear for linear, _ in order))
                     return maps, turning, tuple((call.module, find_norm(call.module)) for call in chosen)
     return None
@@ -148,7 +148,7 @@ def _normed(x: torch.Tensor, norm: Call) -> torch.Tensor:
     given, made = norm.args[0][0], norm.result[0]
     if given.shape == x.transpose(0, 1).shape:
         given, made = given.transpose(0, 1), made.transpose(0, 1)
-    return made if _equal(given, x) else torch.full_like(x, float("nan"))
+    return made if equal(given, x) else torch.full_like(x, float("nan"))
 
 
 def _orders(projections: list[Call], wanted: list[torch.Tensor]) -> Iterator[list[tuple[nn.Linear, torch.Tensor]]]:
@@ -191,7 +191,7 @@ def find_mlp(heard: Heard, module: nn.Module) -> FoundMLP | None:
         return None
     for gate, up, maps in _gates(projections):
         for name, act in _GATES.items():
-            same = gate.shape == up.shape == down.args[0].shape and _equal(act(gate) * up, down.args[0])
+            same = gate.shape == up.shape == down.args[0].shape and equal(act(gate) * up, down.args[0])
             if same and _fits((*maps, _linear(down)), _linear(down)):
                 return FoundMLP(module, maps, _linear(down), name)
     return None
@@ -236,5 +236,5 @@ def _linear(call: Call) -> nn.Linear:
     return call.module
 
 
-def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.shape == other.shape and torch.allclose(one.float(), other.float(), 1e-4, 1e-5)

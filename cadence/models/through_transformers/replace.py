@@ -41,7 +41,7 @@ class Replaced:
     vocab_size: int
     sources: dict[str, Source] = field(default_factory=dict)  # by our names of parameters, in transformers' modules
     stacks: set[str] = field(default_factory=set)  # transformers' names of stacked experts
-    gone: set[nn.Module] = field(default_factory=set)  # transformers' modules that are replaced
+    ours: dict[nn.Module, nn.Module] = field(default_factory=dict)  # by transformers' modules that they replace
     attention: dict[nn.Module, LayerKV] = field(default_factory=dict)  # those that attend -> what ours keep
 
 
@@ -63,7 +63,7 @@ class Replacing:
         self._done: dict[str, nn.Module] = {}  # by path
         self._sources: dict[str, Source] = {}
         self._stacks: set[str] = set()
-        self._gone: set[nn.Module] = set()
+        self._ours: dict[nn.Module, nn.Module] = {}
         self._kept_of: dict[nn.Module, LayerKV] = {}
 
     def run(self) -> Replaced:
@@ -76,7 +76,7 @@ class Replacing:
         for path, module in list(self._model.named_modules()):
             if path and not path.startswith(tuple(f"{done}." for done in self._done)) and path not in self._done:
                 self._inner(path, module)
-        self._gone.update(each for each in self._model.modules() if isinstance(each, CalledActivation))
+        self._ours.update({each: each for each in self._model.modules() if isinstance(each, CalledActivation)})
         self._rest()
         rows = self._model.config.get_text_config().vocab_size if head is None else head.vocab_size
         return Replaced(
@@ -84,7 +84,7 @@ class Replacing:
             vocab_size=rows,
             sources=self._sources,
             stacks=self._stacks,
-            gone=self._gone,
+            ours=self._ours,
             attention=self._kept_of,
         )
 
@@ -202,7 +202,7 @@ class Replacing:
 
     def _put(self, path: str, module: nn.Module) -> None:
         parent, _, name = path.rpartition(".")
-        self._gone.add(self._model.get_submodule(path))
+        self._ours[self._model.get_submodule(path)] = module
         setattr(self._model.get_submodule(parent), name, module)
         self._done[path] = module
 
