@@ -59,4 +59,4 @@ class StateTiles:
     delta: WalkTile = WalkTile(32, 4)
     few_tokens: int = 16  # longest run that is walked through where it could be taken in chunks
     head_chunks: HeadChunks = HeadChunks(chunk=64, block=64, warps=4, stages=2, programs=264)
-    delta_chunks: DeltaChunks = DeltaChunks(chunk=64, warps=4, block=32, walk_warps=4, stages=2)
+    delta_chunks: DeltaChunks = DeltaChunks(chunk=64, warps=4, block=64, walk_warps=4, stages=2)
