@@ -43,7 +43,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "uds", "root_path", "ssl_keyfile", "ssl_certfile", "ssl_ca_certs", "ssl_cert_reqs", "ssl_ciphers",
     ),
     "who may ask": (
-        "protect_metrics", "share_prefix_cache", "allowed_origins", "allowed_methods", "allowed_headers",
+        "tenant_config", "protect_metrics", "share_prefix_cache", "allowed_origins", "allowed_methods",
+        "allowed_headers",
         "allow_credentials", "middleware",
     ),
     "limits": (

@@ -264,7 +264,7 @@ ENGINE_GROUPS = (
         refused("max_num_scheduled_tokens", None, "the tokens of a step are limited by max_num_batched_tokens"),
         works("max_num_seqs"),
         works("long_prefill_token_threshold"),
-        works("scheduling_policy"),
+        works("scheduling_policy", "`fair` unless given: as fcfs, but several tenants take turns"),
         works("enable_chunked_prefill"),
         no_effect("disable_chunked_mm_input", False, WHOLE_PICTURES),
         refused("scheduler_cls", None, NAMED_CODE),
