@@ -20,7 +20,7 @@ import triton.language as tl
 
 from cadence.kernels.interface.state_ops import DeltaRule, StateTable
 from cadence.kernels.triton.common.launch import quick
-from cadence.kernels.triton.states.parts import certain_tokens, factors_of, find_run, lines, of_length_1, softplus
+from cadence.kernels.triton.states.parts import certain_tokens, factors_of, find_run, lines, softplus
 from cadence.kernels.triton.states.tiles import DeltaChunks
 from cadence.kernels.triton.states.walk import Walk, row_words
 from cadence.kernels.triton.states.walk_delta import take_in
@@ -134,7 +134,7 @@ def _first_state(
         k = tl.load(line_at + HEADS * VALUE + key_head * KEY + key, mask=key < KEY, other=0.0).to(tl.float32)
         decay = tl.load(line_at + HEADS * VALUE + KEY_HEADS * KEY + head).to(tl.float32)
         beta = tl.load(line_at + HEADS * VALUE + KEY_HEADS * KEY + HEADS + head).to(tl.float32)
-        state = take_in(state, of_length_1(k), v, decay, beta, a, dt_bias)
+        state = take_in(state, k, v, decay, beta, a, dt_bias)
     return state
 
 
