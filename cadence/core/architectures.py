@@ -70,7 +70,6 @@ ENCODERS = {
 
 # An encoder reads a text or sound, a decoder writes.
 ENCODER_DECODERS = {
-    "BambaForCausalLM": "states.bamba",
     "BartForConditionalGeneration": "seq2seq.bart",
     "MBartForConditionalGeneration": "seq2seq.bart",
     "MT5ForConditionalGeneration": "seq2seq.t5",
@@ -106,11 +105,13 @@ class Family:
 _LLAMA, _MISTRAL, _PHI = ("LlamaForCausalLM",), ("MistralForCausalLM",), ("Phi3ForCausalLM",)
 _QWEN, _GEMMA = ("Qwen2ForCausalLM", "Qwen3ForCausalLM"), ("Gemma2ForCausalLM", "Gemma3ForCausalLM")
 _BART = ("BartForConditionalGeneration",)
+_STATES = ("Mamba2ForCausalLM", "BambaForCausalLM")
 _EXPERTS = "experts or latent attention"
 _GPT = ("GPT2LMHeadModel", "OPTForCausalLM")
 
 UNSUPPORTED = (  # the first that fits counts
-    Family(r"(jamba|bamba|mamba|falcon_?mamba|falconh1|zamba|rwkv|nemotronh|plamo2|lfm2)", "state-space layers", ()),
+    Family(r"(lfm2)", "short convolutions beside others", ("Lfm2ForCausalLM",)),
+    Family(r"(\w*mamba|jamba|zamba|rwkv|nemotronh|plamo2|falconh1)", "states of another form", _STATES),
     Family(r"(umt5|led|longt5|pegasus|m2m|nllb|blenderbot|prophetnet|speech)", "an encoder of another form", _BART),
     Family(r"(t5|mt5|bart|mbart|whisper|marian)", "another head on an encoder and a decoder", _BART),
     Family(r"(\w*bert|roberta|electra|xlm|mpnet|nomic|jina)", "an encoder of another form", ("BertModel",)),

@@ -107,6 +107,7 @@ class DecoderParts:
     norm: Norm  # after the last layer
     lm_head: LMHead
     tower: Tower = field(default_factory=NoTower)
+    stream: float = 1.0  # times the stream are hidden states between layers, as others have them
 
 
 class DecoderLM(MappedModule):
@@ -126,6 +127,7 @@ class DecoderLM(MappedModule):
         self.norm = parts.norm
         self.lm_head = parts.lm_head
         self.tower = parts.tower
+        self._stream = parts.stream
         self.heads = nn.ModuleDict()  # each a `PoolHead`, beside that of hidden states as they are
         self.entry: StageEntry = FromTokens(parts.embed)
         self.vocab_size = parts.lm_head.vocab_size
@@ -149,7 +151,8 @@ class DecoderLM(MappedModule):
         x, residual = self.entry.enter(inputs, ctx)
         for index, layer in zip(self.own_blocks, self._own(), strict=True):
             if index in ctx.aux.layers:
-                ctx.aux.put(index, layer.attn_norm.add(x, residual, ctx)[1])
+                stream = layer.attn_norm.add(x, residual, ctx)[1]
+                ctx.aux.put(index, stream if self._stream == 1.0 else ctx.ops.scale(stream, self._stream))
             x, residual = layer(x, residual, inputs, ctx)
         return self.norm.add(x, residual, ctx)[0]
 

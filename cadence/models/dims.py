@@ -35,10 +35,11 @@ class Dims:
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """What the vectors of tokens and the logits are multiplied by."""
+    """What the vectors of tokens, the stream and the logits are multiplied by."""
 
     embed: float = 1.0
     exact: bool = False  # the former: as `Embedding` has it
+    stream: float = 1.0  # to get what others call hidden states
     logits: float = 1.0
     softcap: float = 0.0  # of logits, after that; 0 = none
 
@@ -95,7 +96,7 @@ def decoder_parts(
     embed = Embedding(build, dims.vocab, dims.hidden, scale=scales.embed, exact=scales.exact)
     layers = build.stage.layers(dims.layers, layer)
     head = LMHead(build, embed, tied=dims.tied, scale=scales.logits, softcap=scales.softcap)
-    return DecoderParts(embed=embed, layers=layers, norm=norm, lm_head=head)
+    return DecoderParts(embed=embed, layers=layers, norm=norm, lm_head=head, stream=scales.stream)
 
 
 def gated_decoder(
