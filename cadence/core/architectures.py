@@ -13,6 +13,7 @@ _MOST_NAMED = 24  # names in one message
 # Names as Hugging Face has them -> the module of `cadence.models` they are in, and their class if it has another name.
 _DECODERS = {
     "BambaForCausalLM": "states.bamba",
+    "FalconH1ForCausalLM": "states.falcon_h1",
     "FalconMambaForCausalLM": "states.mamba",
     "GPT2LMHeadModel": "gpt2",
     "Gemma2ForCausalLM": "gemma2",
@@ -30,6 +31,7 @@ _DECODERS = {
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
     "Qwen3MoeForCausalLM": "qwen3_moe",
+    "Qwen3NextForCausalLM": "states.qwen3_next",
     "SmolLM3ForCausalLM": "smollm3",
 }
 

@@ -133,9 +133,9 @@ class DecoderLM(MappedModule):
         places = [mixer.place for mixer in self._mixers() if mixer.kv is not None]
         self.own_layers = range(places[0], places[-1] + 1) if places else range(0)
         for place, mixer in enumerate(mixer for mixer in self._mixers() if mixer.state is not None):
-            mixer.state_place = place
+            mixer.place_state(place)
         if self.own_blocks and self.own_blocks.stop == len(parts.layers):
-            self.layers[-1].attn.narrows = True
+            self.layers[-1].attn.narrow()
 
     def kv_layers(self) -> list[LayerKV]:
         """Both ways keys serve one forward alone, and a window is not one that slides."""

@@ -24,8 +24,14 @@ class Rule:
     taps: bool = False  # a convolution of each channel by itself, stored [channels, 1, taps]
     columns: tuple[int, int] = (0, 1)  # (i, n): ours is the i-th of n equal ranges of the stored matrix's inputs
     times: float = 1.0  # multiplied in float32
+    factors: tuple[tuple[int, float], ...] = ()  # multiplied as well: of so many of our rows each, in order
     add: float = 0.0  # added in float32, after that
     optional: bool = False  # a checkpoint may lack it: the parameter is then as the model was built
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether ours are multiples of what is stored."""
+        return self.times != 1.0 or bool(self.factors)
 
     def source_of(self, parameter: str) -> str | None:
         """The checkpoint's name for what fills `parameter`; None when this rule does not."""

@@ -74,6 +74,34 @@ def _lfm2(**changes: Any) -> Any:
     return Lfm2ForCausalLM(Lfm2Config(**decoder_sizes(**sizes | changes)))
 
 
+def _falcon_h1(**changes: Any) -> Any:
+    from transformers import FalconH1Config, FalconH1ForCausalLM
+
+    factors = {
+        "embedding_multiplier": 1.5,
+        "lm_head_multiplier": 0.8,
+        "key_multiplier": 0.6,
+        "attention_in_multiplier": 1.2,
+        "attention_out_multiplier": 0.9,
+        "ssm_in_multiplier": 1.3,
+        "ssm_out_multiplier": 0.7,
+        "ssm_multipliers": [0.9, 1.1, 1.2, 0.8, 1.3],
+        "mlp_multipliers": [1.4, 0.7],
+    }
+    sizes = {"mamba_d_ssm": 96, "mamba_n_heads": 6, "mamba_rms_norm": True, "num_hidden_layers": 3}
+    return FalconH1ForCausalLM(FalconH1Config(**decoder_sizes(**_MAMBA2 | factors | sizes | changes)))
+
+
+def _qwen3_next(**changes: Any) -> Any:
+    from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
+
+    experts = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32}
+    experts |= {"shared_expert_intermediate_size": 48, "mlp_only_layers": [2]}
+    delta = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 24}
+    sizes = {"linear_value_head_dim": 16, "head_dim": 32, "full_attention_interval": 2}
+    return Qwen3NextForCausalLM(Qwen3NextConfig(**decoder_sizes(**experts | delta | sizes | changes)))
+
+
 _MAMBA2 = {"mamba_n_heads": 8, "mamba_d_state": 24, "mamba_n_groups": 2, "mamba_chunk_size": 32}
 
 STATE_MODELS: dict[str, Callable[[], Any]] = {
@@ -84,6 +112,13 @@ STATE_MODELS: dict[str, Callable[[], Any]] = {
     "bamba": _bamba,
     "granite_hybrid": _granite,
     "granite_hybrid_dense": lambda: _granite(num_local_experts=0, position_embedding_type="rope"),
+    "falcon_h1": _falcon_h1,
+    "falcon_h1_bias": lambda: _falcon_h1(
+        attention_bias=True, mlp_bias=True, mamba_proj_bias=True, projectors_bias=True, mamba_rms_norm=False
+    ),
+    "falcon_h1_norm_last": lambda: _falcon_h1(
+        mamba_norm_before_gate=False, mamba_n_groups=1, mamba_d_ssm=None, mamba_n_heads=8
+    ),
     "lfm2": _lfm2,
     "lfm2_bias": lambda: _lfm2(
         layer_types=["conv", "full_attention", "conv", "full_attention"],
@@ -93,6 +128,7 @@ STATE_MODELS: dict[str, Callable[[], Any]] = {
         block_auto_adjust_ff_dim=False,
         tie_word_embeddings=True,
     ),
+    "qwen3_next": _qwen3_next,
     "mamba2": _mamba2,
     "mamba2_bias": lambda: _mamba2(use_bias=True, use_conv_bias=False, n_groups=1, time_step_limit=(0.01, 0.5)),
 }

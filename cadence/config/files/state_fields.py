@@ -60,8 +60,24 @@ STATE_FIELDS: Mapping[str, FieldType] = {
     "full_attn_idxs": Nullable(ListOf(Integer(0, MOST_LAYERS))),
     "tie_embedding": Boolean(),
     "shared_intermediate_size": _SIZE,
-    "embedding_multiplier": _FACTOR,
+    "full_attention_interval": _LAYERS,
+    "linear_conv_kernel_dim": _TAPS,
+    "linear_key_head_dim": _HEADS,
+    "linear_value_head_dim": _HEADS,
+    "linear_num_key_heads": _HEADS,
+    "linear_num_value_heads": _HEADS,
+    "shared_expert_intermediate_size": _SIZE,
     "logits_scaling": _FACTOR,
     "residual_multiplier": _FACTOR,
     "attention_multiplier": _FACTOR,
+    "mamba_d_ssm": Nullable(_SIZE),
+    "mamba_norm_before_gate": Boolean(),
+    "mamba_rms_norm": Boolean(),
+    "projectors_bias": Boolean(),
+    **{
+        f"{name}_multiplier": Nullable(_FACTOR)
+        for name in ("embedding", "lm_head", "key", "attention_in", "attention_out", "ssm_in", "ssm_out")
+    },
+    "ssm_multipliers": Nullable(ListOf(_FACTOR)),
+    "mlp_multipliers": Nullable(ListOf(_FACTOR)),
 }

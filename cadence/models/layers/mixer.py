@@ -24,11 +24,16 @@ class Mixer(nn.Module):
 
     before_narrowing: tuple[str, ...] = ()  # its modules that all tokens reach, also where it narrows
     place = 0  # its index in the cache, among all layers that keep keys
-    state_place = 0  # and among those of this device that keep a state: set by the model
+    state_place = 0  # and among those of this device that keep a state
+    narrows = False  # after its keys, or its state, only the wanted tokens go on
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.narrows = False  # after its keys only the wanted tokens go on: set by the model whose last block it is
+    def narrow(self) -> None:
+        """Called by the model whose last block it is."""
+        self.narrows = True
+
+    def place_state(self, place: int) -> None:
+        """Called by the model."""
+        self.state_place = place
 
     @property
     def kv(self) -> LayerKV | None:

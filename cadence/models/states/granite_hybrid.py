@@ -89,7 +89,9 @@ class GraniteMoeHybridForCausalLM(DecoderLM):
             experts = ExpertsSpec(hf["num_local_experts"], dims.hidden, dims.intermediate, dims.activation, routing)
             return SharedExperts(build, experts, shared, gated=False)
 
-        scales = Scales(embed=hf["embedding_multiplier"] / added, exact=True, logits=1.0 / hf["logits_scaling"])
+        scales = Scales(
+            embed=(hf["embedding_multiplier"] or 1.0) / added, exact=True, logits=1.0 / hf["logits_scaling"]
+        )
         dims = replace(dims, eps=dims.eps / added**2)
         super().__init__(gated_decoder(build, dims, mixer, feed_forward, scales=scales))
 

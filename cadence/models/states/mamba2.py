@@ -51,6 +51,7 @@ def _spec(hf: ConfigView) -> Mamba2Spec:
         norm_group=heads * head_dim,
         eps=hf["layer_norm_epsilon"],
         bias=bool(hf["use_bias"]),
+        out_bias=bool(hf["use_bias"]),
         conv_bias=bool(hf["use_conv_bias"]),
         dt_limit=read_limits(hf),
     )

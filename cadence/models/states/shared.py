@@ -86,7 +86,7 @@ def read_mamba2(hf: ConfigView, dims: Dims, width: int, **more: Any) -> Mamba2Sp
         bias=bool(hf["mamba_proj_bias"]),
         conv_bias=bool(hf["mamba_conv_bias"]),
         dt_limit=read_limits(hf),
-        **{"norm_group": width, "eps": hf["rms_norm_eps"]} | more,
+        **{"norm_group": width, "eps": hf["rms_norm_eps"], "out_bias": bool(hf["mamba_proj_bias"])} | more,
     )
 
 
