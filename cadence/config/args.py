@@ -33,6 +33,7 @@ MEANT_BY_NONE: dict[str, Any] = {
     "seed": 0, "dtype": "auto", "kv_cache_dtype": "auto", "hf_overrides": {}, "override_generation_config": {},
     "speculative_config": {}, "structured_outputs_config": {}, "pooler_config": {}, "runner": "auto", "convert": "auto",
     "allowed_local_media_path": "", "allowed_media_domains": [], "limit_mm_per_prompt": {}, "media_io_kwargs": {},
+    "model_class_overrides": {},
 }  # fmt: skip
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
 KV_CACHE_DTYPES = (
@@ -71,6 +72,9 @@ class EngineArgs:
         MODEL_IMPLS,
     )  # fmt: skip
     trust_remote_code: bool = option(False, "run the code that comes with a model, through transformers")
+    model_class_overrides: dict[str, Any] = option(
+        {}, 'JSON: classes that compute architectures: {"MyForCausalLM": "package.module:Class"}'
+    )
     hf_overrides: dict[str, Any] = option({}, "JSON merged over the model's config.json")
     mmproj: str | None = option(
         None, "of a .gguf model: the .gguf file with what sees pictures; none = texts alone (one beside it that fits)"

@@ -17,6 +17,7 @@ from cadence.config.files.tower_weights import MAY_LACK, lacks_tower
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import ModelFileError
 from cadence.core.model_heads import MODEL_CLASSES, ModelClass, ModelHead
+from cadence.core.model_registry import is_known
 
 _MOST_NAME = 256  # characters
 
@@ -69,7 +70,7 @@ def load_hf_config(files: ModelFiles, overrides: Mapping[str, Any] = {}) -> HFCo
 
 
 def known_class(architecture: str) -> ModelClass:
-    return MODEL_CLASSES.get(architecture, ModelClass(architecture, ModelHead.OWN))
+    return MODEL_CLASSES[architecture] if is_known(architecture) else ModelClass(architecture, ModelHead.OWN)
 
 
 def read_generation(directory: Path) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def make_hf_config(
 ) -> HFConfig:
     as_written = _merge(raw, overrides)
     architecture = _architecture(as_written.get("architectures"), source)
-    if architecture in MODEL_CLASSES:  # the fields of others may mean anything
+    if is_known(architecture):  # the fields of others may mean anything
         raw, overrides = check_config(raw, source), check_config(overrides, Path("hf_overrides"))
         raw = with_section_defaults(raw, architecture, source)
     raw = _fold_rope(_merge(_unfold_rope(_with_text_section(raw)), _unfold_rope(dict(overrides))))

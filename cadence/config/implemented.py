@@ -12,7 +12,8 @@ from cadence.config.hf import HFConfig
 from cadence.config.quantized import read_quantized
 from cadence.core.architectures import unsupported
 from cadence.core.errors import ModelFileError
-from cadence.core.model_heads import MODEL_CLASSES, ModelHead
+from cadence.core.model_heads import ModelHead
+from cadence.core.model_registry import class_path, is_known
 
 logger = logging.getLogger("cadence.config")
 
@@ -23,8 +24,9 @@ _REMOTE = "AutoModelForCausalLM"
 def implemented(hf: HFConfig, asked: str, trust_remote_code: bool) -> HFConfig:
     """asked: one of MODEL_IMPLS. With whose code computes it; ModelFileError where nobody's does."""
     read_quantized(hf)  # refuses what is not read
-    if asked != TRANSFORMERS and hf.architecture in MODEL_CLASSES:
-        return hf
+    if asked != TRANSFORMERS and is_known(hf.architecture):
+        path = class_path(hf.family)
+        return replace(hf, implementation=replace(OURS, class_path=path)) if path else hf
     if asked not in (AUTO, TRANSFORMERS) or hf.source.suffix == ".gguf":
         raise _refused(hf, unsupported(hf.architecture))
     family = find_family(hf.architecture, str(hf.get("model_type") or ""))

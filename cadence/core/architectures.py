@@ -31,6 +31,7 @@ _DECODERS = {
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
     "Qwen3MoeForCausalLM": "qwen3_moe",
+    "Qwen3NextForCausalLM": "states.qwen3_next",
     "SmolLM3ForCausalLM": "smollm3",
 }
 

@@ -22,6 +22,7 @@ from cadence.config.tower_file import NONE, with_tower
 from cadence.core.contract.messages import EngineInfo
 from cadence.core.errors import ConfigError, ModelNotFoundError, TokenizerError
 from cadence.core.model_heads import ModelHead
+from cadence.core.model_registry import ModelRegistry, registered
 from cadence.text.load import tokenizer_for
 from cadence.text.null_tokenizer import AnyTokenizer, NullTokenizer
 from cadence.text.tokenizer import Tokenizer
@@ -53,6 +54,7 @@ class ModelSource:
     def engine_options(self, args: EngineArgs) -> dict[str, Any]:
         """What an engine process is told. The model's files are found by now, so it needs no access to the hub."""
         found: dict[str, Any] = {"model": self.files.path, "revision": None, "hf_token": None}
+        found["model_class_overrides"] = registered()
         if self.files.gguf is not None:
             found["mmproj"] = NONE if self.files.tower is None else str(self.files.tower.absolute())
         found |= {"tokenizer": self.tokenizer_files.path, "tokenizer_revision": None}
@@ -74,6 +76,8 @@ class ModelSource:
 
 
 def find_source(args: EngineArgs) -> ModelSource:
+    for architecture, path in args.model_class_overrides.items():
+        ModelRegistry.register_model(architecture, path)
     hub, named = _hub_options(args.revision, args), args.tokenizer
     files = with_tower(find_model(args.model, **hub), args.mmproj, **hub)
     tokenizer_files = find_tokenizer(named, **_hub_options(args.tokenizer_revision, args)) if named else files

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cadence.gguf.config import FIRST_POSITION_FIELD as FIRST_POSITION_FIELD
 from cadence.gguf.config import POOLING_FIELD as POOLING_FIELD
+from cadence.gguf.config import architectures as architectures
 from cadence.gguf.config import gguf_config
 from cadence.gguf.file import ELSEWHERE, GGML_TYPES, GGUFFile
 from cadence.gguf.tower_config import tower_config
@@ -29,6 +30,11 @@ def read_config(path: Path, tower: Path | None = None) -> dict[str, Any]:
     """What `config.json` beside this model's unquantised weights would say. tower: in a file of its own, if any"""
     config = gguf_config(GGUFFile(path, with_vocabulary=False))
     return config if tower is None else tower_config(GGUFFile(tower), config)
+
+
+def read_sizes(path: Path) -> list[tuple[str, int]]:
+    """(type, how many numbers) of each tensor."""
+    return [(each.type.name, math.prod(each.shape)) for each in GGUFFile(path, with_vocabulary=False).tensors.values()]
 
 
 def read_tokenizer(path: Path) -> GGUFTokenizer:

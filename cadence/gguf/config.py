@@ -335,3 +335,8 @@ _FAMILIES: dict[str, Callable[[Metadata], dict[str, Any]]] = {
     "nomic-bert": _nomic_bert,
 }
 _WITH_EXPERTS = ("llama", "qwen3moe")
+
+
+def architectures() -> list[str]:
+    """What GGUF files call the families that are read from them."""
+    return sorted(_FAMILIES)

@@ -106,6 +106,7 @@ def gated_decoder(
     *,
     mlp_bias: bool = False,
     scales: Scales = PLAIN,
+    wide_norms: bool = False,
 ) -> DecoderParts:
     """The parts of a decoder of pre-norm layers with RMS norms and gated feed-forward blocks, unless others are given:
     what a block adds to the stream meets an RMS norm next."""
@@ -117,9 +118,12 @@ def gated_decoder(
         return PreNormLayer(
             mixer(index),
             (feed_forward or gated)(index),
-            RMSNorm(build, dims.hidden, dims.eps),
-            RMSNorm(build, dims.hidden, dims.eps),
+            norm(),
+            norm(),
             terms=True,
         )
 
-    return decoder_parts(build, dims, layer, RMSNorm(build, dims.hidden, dims.eps), scales=scales)
+    def norm() -> RMSNorm:
+        return RMSNorm(build, dims.hidden, dims.eps, wide=wide_norms)
+
+    return decoder_parts(build, dims, layer, norm(), scales=scales)

@@ -19,12 +19,13 @@ from cadence.config.head_shape import hidden_size, num_labels
 from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError
 from cadence.core.model_heads import ModelHead
+from cadence.core.model_registry import class_path
 from cadence.core.pooling import CLASSIFY, EMBED
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext, WithChanges
 from cadence.models.interface.stage import Absent
 from cadence.models.layers.stacked_head import MapShape, StackedHead
-from cadence.models.registry import AnyModel, class_through_transformers, model_class
+from cadence.models.registry import AnyModel, class_through_transformers, imported, model_class
 from cadence.models.weight_map import Rule, WeightMap
 
 _KEEPS_LOGITS = (ModelHead.LOGITS, ModelHead.TOKEN_LOGITS, ModelHead.OWN)
@@ -53,7 +54,8 @@ def _decoder(hf: HFConfig, build: BuildContext) -> AnyModel:
         return class_through_transformers()(hf, build)
     # A tied head has no memory of its own.
     view = hf if hf.head in _KEEPS_LOGITS else WithChanges(hf, {"tie_word_embeddings": True})
-    return model_class(hf.family)(view, build)
+    path = hf.implementation.class_path or class_path(hf.family)
+    return (imported(path) if path else model_class(hf.family))(view, build)
 
 
 def _replace_logits(model: DecoderLM, hf: HFConfig, build: BuildContext) -> None:

@@ -37,7 +37,7 @@ TOLD = {"method": "ngram", "num_speculative_tokens": DRAFTS, "adaptive": False}
 LOOKED_UP = {**TOLD, "prompt_lookup_min": 1}
 SUFFIX = {**TOLD, "method": "suffix"}
 RIGHT = (0.0, 0.5, 1.0)  # probability of a draft
-DRAFTING = ("qwen3_moe_mixed", "mamba2")  # experts; states. All ways to run an engine are with gemma2
+DRAFTING = ("qwen3_moe_mixed", "mamba2", "bamba")  # experts; states. All ways to run an engine are with gemma2
 
 Request = tuple[list[int], SamplingParams]
 

@@ -25,8 +25,9 @@ _SIZES = {
 _OWN: dict[str, dict[str, Any]] = {}
 # Those that were seen to run; of the others `docs/using/models.md` says why they do not.
 RUNNING = (
-    "apertus", "arcee", "aria_text", "beam", "cohere2", "exaone4", "glm4", "gpt_bigcode", "gpt_neox", "granite",
-    "granitemoe", "nemotron", "olmo2", "olmoe", "persimmon", "phi", "phimoe", "qwen2_moe", "stablelm", "starcoder2",
+    "apertus", "arcee", "aria_text", "beam", "cohere2", "deepseek_v2", "exaone4", "glm4", "gpt_bigcode", "gpt_neox",
+    "granite", "granitemoe", "nemotron", "olmo2", "olmoe", "persimmon", "phi", "phimoe", "qwen2_moe", "stablelm",
+    "starcoder2",
 )  # fmt: skip
 
 

@@ -92,6 +92,16 @@ def _falcon_h1(**changes: Any) -> Any:
     return FalconH1ForCausalLM(FalconH1Config(**decoder_sizes(**_MAMBA2 | factors | sizes | changes)))
 
 
+def _qwen3_next(**changes: Any) -> Any:
+    from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
+
+    experts = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32}
+    experts |= {"shared_expert_intermediate_size": 48, "mlp_only_layers": [2]}
+    delta = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 24}
+    sizes = {"linear_value_head_dim": 16, "head_dim": 32, "full_attention_interval": 2}
+    return Qwen3NextForCausalLM(Qwen3NextConfig(**decoder_sizes(**experts | delta | sizes | changes)))
+
+
 _MAMBA2 = {"mamba_n_heads": 8, "mamba_d_state": 24, "mamba_n_groups": 2, "mamba_chunk_size": 32}
 
 STATE_MODELS: dict[str, Callable[[], Any]] = {
@@ -118,6 +128,7 @@ STATE_MODELS: dict[str, Callable[[], Any]] = {
         block_auto_adjust_ff_dim=False,
         tie_word_embeddings=True,
     ),
+    "qwen3_next": _qwen3_next,
     "mamba2": _mamba2,
     "mamba2_bias": lambda: _mamba2(use_bias=True, use_conv_bias=False, n_groups=1, time_step_limit=(0.01, 0.5)),
 }

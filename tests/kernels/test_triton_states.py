@@ -14,9 +14,8 @@ from tests.helpers.triton_mode import DEVICE, interpret, interpret_each_once  # 
 from cadence.kernels.interface.state_ops import StateOps
 from cadence.kernels.reference.states import ReferenceStateOps
 from cadence.kernels.triton.ops import TritonOps
-from cadence.kernels.triton.states.chunks_delta import DeltaTile
-from cadence.kernels.triton.states.chunks_heads import ChunkTile
-from cadence.kernels.triton.states.states import Chunking, TritonStateOps
+from cadence.kernels.triton.states.states import TritonStateOps
+from cadence.kernels.triton.states.tiles import DeltaChunks, HeadChunks, StateTiles
 from tests.helpers.state_cases import (
     StateCase,
     Streams,
@@ -34,9 +33,9 @@ pytestmark = pytest.mark.device
 OPS = TritonOps().states
 FIXED = TritonOps(deterministic=True).states
 CHUNKED = TritonStateOps(
-    chunking=Chunking(few_tokens=1, heads=ChunkTile(16, 16, 4, 2, programs=1), delta=DeltaTile(16, 4, 16, 4, 1))
+    tiles=StateTiles(few_tokens=1, head_chunks=HeadChunks(16, 16, 4, 2, 1), delta_chunks=DeltaChunks(16, 4, 16, 4, 1))
 )
-IN_SPANS = TritonStateOps(chunking=Chunking(few_tokens=1, heads=ChunkTile(16, 16, 4, 2, programs=9)))
+IN_SPANS = TritonStateOps(tiles=StateTiles(few_tokens=1, head_chunks=HeadChunks(16, 16, 4, 2, programs=9)))
 PLAIN = ReferenceStateOps()
 CASES: dict[str, Callable[..., StateCase]] = {
     "conv": partial(conv_case, channels=45),

@@ -13,6 +13,7 @@ class Implementation:
     through_transformers: bool = False
     model_type: str = ""  # transformers' name of the family; "" where its configuration comes with the model, as code
     runs_remote_code: bool = False  # the model's folder has the classes
+    class_path: str = ""  # "package.module:Class" of one that is not in this package
 
 
 OURS = Implementation()

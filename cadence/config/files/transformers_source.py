@@ -40,6 +40,12 @@ def is_installed() -> bool:
     return _folder() is not None
 
 
+def installed_version() -> str:
+    """ "" where there is none"""
+    found = re.search(r"^__version__ = \"([^\"]+)\"", _text("__init__.py"), re.MULTILINE)
+    return found[1] if found else ""
+
+
 @cache
 def language_models() -> dict[str, str]:
     """Architecture -> model type, of all that generate text."""
@@ -138,6 +144,8 @@ def _why_not(architecture: str, model_type: str) -> str:
     source = _text("models", module, f"modeling_{module}.py")
     if source and _INTERFACE not in source:
         return "attention is its own, and not to be replaced by ours"
+    if source and "position_ids" not in source:
+        return "forward takes no positions, so that its texts cannot share one"
     if re.search(r"^    _is_stateful = True", source, re.MULTILINE):
         return "layers keep a state in place of keys"
     return ""

@@ -87,7 +87,7 @@ ENGINE_GROUPS = (
         refused("config_format", ("auto", "hf"), "the configuration is read from config.json or from the GGUF file"),
         works("hf_token"),
         works("hf_overrides"),
-        refused("model_class_overrides", {}, NAMED_CODE),
+        works("model_class_overrides", "as docs/how_to_add_a_model.md has classes", kind=OBJECT),
         works("pooler_config", "its keys pooling_type, seq_pooling_type, tok_pooling_type, use_activation, dimensions, "
               "step_tag_id, returned_token_ids", kind=OBJECT),
         works("generation_config"),
@@ -264,7 +264,7 @@ ENGINE_GROUPS = (
         refused("max_num_scheduled_tokens", None, "the tokens of a step are limited by max_num_batched_tokens"),
         works("max_num_seqs"),
         works("long_prefill_token_threshold"),
-        works("scheduling_policy"),
+        works("scheduling_policy", "`fair` unless given: as fcfs, but several tenants take turns"),
         works("enable_chunked_prefill"),
         no_effect("disable_chunked_mm_input", False, WHOLE_PICTURES),
         refused("scheduler_cls", None, NAMED_CODE),

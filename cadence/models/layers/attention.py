@@ -50,8 +50,8 @@ class Attention(Mixer):
     ) -> None:
         super().__init__()
         share, every = HeadShare.of(spec.shape, build.ranks), (spec.hidden, range(spec.hidden))
-        shape, queries, keys = share.shape, share.queries_of_dim, share.keys_of_dim
-        self.qkv = Linear.shared(build, Held({"q": queries, "k": keys, "v": keys}, every), bias=spec.qkv_bias)
+        shape, queries = share.shape, share.queries_of_dim
+        self.qkv = self.projection(build, spec, share)
         self.out = Linear.shared(build, Held({"": every}, queries), bias=spec.out_bias)
         self.rotary = rotary
         if norms is None:
@@ -62,6 +62,12 @@ class Attention(Mixer):
         self.shape = shape
         self.place = layer
         self._heads = (shape.num_heads, shape.num_kv_heads, shape.num_kv_heads)
+
+    def projection(self, build: BuildContext, spec: AttentionSpec, share: HeadShare) -> Linear:
+        """For a family that projects to more."""
+        queries, keys = share.queries_of_dim, share.keys_of_dim
+        rows = {"q": queries, "k": keys, "v": keys}
+        return Linear.shared(build, Held(rows, (spec.hidden, range(spec.hidden))), bias=spec.qkv_bias)
 
     def hold_kv_scales(self, k: float, v: float) -> None:
         """What the checkpoint says that keys and values of a float8 cache are multiples of."""

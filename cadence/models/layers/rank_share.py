@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cadence.core.errors import ConfigError
 from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.kernels.interface.collectives import Collectives
 
 Share = tuple[int, range]  # how many there are, and those of this rank
+Picked = tuple[int, tuple[range, ...]]  # the same, one range after another
 
 _UNITS = (256, 64, 32, 16)  # columns that quantised blocks and kernels like to have together
 _VOCABULARY_UNIT = 16  # rows that packed matrices have side by side
@@ -21,10 +22,12 @@ class Held:
 
     rows: Mapping[str, Share]  # by part ("" = not divided): how many there are, and those it has
     columns: Share
+    picked: Mapping[str, Picked] = field(default_factory=dict)  # of parts whose rows do not lie there as ours do
 
     @property
     def is_all(self) -> bool:
-        return all(len(own) == count for count, own in (*self.rows.values(), self.columns))
+        """And in order."""
+        return not self.picked and all(len(own) == count for count, own in (*self.rows.values(), self.columns))
 
     @property
     def sums(self) -> bool:
@@ -36,8 +39,10 @@ class Held:
         """By part."""
         return {name: len(own) for name, (_, own) in self.rows.items()}
 
-    def stored_rows(self, part: str) -> tuple[int, tuple[range, ...]]:
-        """Of a part in the checkpoint, or of all of them in one -> (rows in all, those that are held)"""
+    def stored_rows(self, part: str) -> Picked:
+        """Of a part in the checkpoint, or of all of them in one -> (rows in all, those that are held, in our order)"""
+        if part in self.picked:
+            return self.picked[part]
         if part in self.rows:
             count, own = self.rows[part]
             return count, (own,)

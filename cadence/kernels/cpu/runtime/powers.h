@@ -15,6 +15,10 @@
 INLINE vf larger(vf a, vf b) {
 #if defined(NEON_LANES)
     return vmaxq_f32(a, b);
+#elif defined(__AVX512F__) && VL == 16
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX__) && VL == 8
+    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
 #else
     return pick(a > b, a, b);
 #endif
@@ -23,6 +27,10 @@ INLINE vf larger(vf a, vf b) {
 INLINE vf smaller(vf a, vf b) {
 #if defined(NEON_LANES)
     return vminq_f32(a, b);
+#elif defined(__AVX512F__) && VL == 16
+    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX__) && VL == 8
+    return (vf)_mm256_min_ps((__m256)a, (__m256)b);
 #else
     return pick(a < b, a, b);
 #endif

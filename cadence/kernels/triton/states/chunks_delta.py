@@ -14,28 +14,18 @@ afterwards: matrix units take them as they are.
 # ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
 
 from cadence.kernels.interface.state_ops import DeltaRule, StateTable
 from cadence.kernels.triton.common.launch import quick
-from cadence.kernels.triton.states.parts import certain_tokens, factors_of, find_run, lines, of_length_1, softplus
+from cadence.kernels.triton.states.parts import certain_tokens, factors_of, find_run, lines, softplus
+from cadence.kernels.triton.states.tiles import DeltaChunks
 from cadence.kernels.triton.states.walk import Walk, row_words
 from cadence.kernels.triton.states.walk_delta import take_in
 
 _SQUARE = tl.constexpr(16)  # rows and columns of what is inverted one row after another
-
-
-@dataclass(frozen=True, slots=True)
-class DeltaTile:
-    chunk: int  # tokens: 16 or 64
-    warps: int  # of the first kernel
-    block: int  # values of a head in the second
-    walk_warps: int
-    stages: int
 
 
 @triton.jit
@@ -144,7 +134,7 @@ def _first_state(
         k = tl.load(line_at + HEADS * VALUE + key_head * KEY + key, mask=key < KEY, other=0.0).to(tl.float32)
         decay = tl.load(line_at + HEADS * VALUE + KEY_HEADS * KEY + head).to(tl.float32)
         beta = tl.load(line_at + HEADS * VALUE + KEY_HEADS * KEY + HEADS + head).to(tl.float32)
-        state = take_in(state, of_length_1(k), v, decay, beta, a, dt_bias)
+        state = take_in(state, k, v, decay, beta, a, dt_bias)
     return state
 
 
@@ -213,7 +203,7 @@ def delta_chunks(
     layer: DeltaRule,
     table: StateTable,
     walk: Walk,
-    tile: DeltaTile,
+    tile: DeltaChunks,
 ) -> None:
     """q and k [T, Hk, Dk], v [T, Hv, Dv], gates = decay and beta [T, Hv] -> out [T, Hv, Dv], of what is certain of the
     walk's runs, but of those of up to `most_tokens`. They are the last of the batch."""
@@ -239,5 +229,5 @@ def delta_chunks(
         out, values, keys, weights, scales, q, k, layer.a, layer.dt_bias, *row_words(walk, table),
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), tokens,
         **constants, BLOCK=tile.block, CHUNK=tile.chunk, EVEN=key_pad == key and value % tile.block == 0, **factors,
-        num_warps=tile.walk_warps, num_stages=tile.stages,
+        num_warps=tile.walk_warps, num_stages=tile.stages if v.dtype is torch.bfloat16 else 1,
     )  # fmt: skip

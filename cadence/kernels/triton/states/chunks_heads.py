@@ -13,8 +13,6 @@ Tokens that are certain are taken alone: drafts are walked through, from the sta
 # ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import torch
 import triton
 import triton.language as tl
@@ -22,19 +20,9 @@ import triton.language as tl
 from cadence.kernels.interface.state_ops import HeadScan, StateTable
 from cadence.kernels.triton.common.launch import quick
 from cadence.kernels.triton.states.parts import certain_tokens, factors_of, find_run, lines, softplus
+from cadence.kernels.triton.states.tiles import HeadChunks
 from cadence.kernels.triton.states.walk import Walk, row_words
 from cadence.kernels.triton.states.walk_heads import take_in
-
-_MOST_ENTRIES = 8192  # of a state, in the registers of a program
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkTile:
-    chunk: int  # tokens
-    block: int  # entries of a head
-    warps: int
-    stages: int
-    programs: int  # that fill the device
 
 
 @triton.jit
@@ -202,7 +190,7 @@ def scan_chunks(
     layer: HeadScan,
     table: StateTable,
     walk: Walk,
-    tile: ChunkTile,
+    tile: HeadChunks,
 ) -> None:
     """x [T, H, P], dt [T, H], b and c [T, G, N] -> out [T, H, P], of what is certain of the walk's runs, but of those
     of up to `most_tokens`. They are the last of the batch."""
@@ -224,7 +212,7 @@ def scan_chunks(
         "EVEN": constants["WIDTH_PAD"] == width and size % tile.block == 0,
         **factors_of(x.dtype),
         "num_warps": tile.warps,
-        "num_stages": tile.stages,
+        "num_stages": tile.stages if x.dtype is torch.bfloat16 else 1,
     }
     if split:
         _sum_spans[(columns, slots)](
@@ -239,13 +227,7 @@ def scan_chunks(
     )  # fmt: skip
 
 
-def fit_chunks(tile: ChunkTile, width: int, size: int) -> ChunkTile:
-    """The tile, of a block that fits a state [width, size]: no more than _MOST_ENTRIES of it, no more than it has."""
-    most = max(_MOST_ENTRIES // triton.next_power_of_2(width), 16)
-    return replace(tile, block=max(min(tile.block, most, triton.next_power_of_2(size)), 16))
-
-
-def span_of(tokens: int, runs: int, columns: int, tile: ChunkTile) -> int:
+def span_of(tokens: int, runs: int, columns: int, tile: HeadChunks) -> int:
     """Tokens of a span, in whole chunks: of all runs together as many as fill the device; or all of every run."""
     spans = tile.programs // columns
     if spans <= runs:

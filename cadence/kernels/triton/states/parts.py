@@ -75,12 +75,6 @@ def lines(at, inside, EVEN: tl.constexpr):
     return tl.load(at, mask=inside, other=0.0)
 
 
-@triton.jit
-def of_length_1(x):
-    """x [N] float32"""
-    return x * (1.0 / tl.sqrt(tl.sum(x * x, 0) + 1e-6))
-
-
 def factors_of(dtype: torch.dtype) -> dict[str, object]:
     """KIND of numbers that are multiplied on matrix units, for activations of this type, and their PRECISION. States
     may be too large for float16; the interpreter takes bfloat16 for whole numbers."""

@@ -10,20 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import triton
 
 from cadence.kernels.interface.state_ops import StateRuns, StateTable
 
 _ALL = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class WalkTile:
-    """What a program has of a state, in its last dimension; all of the one before it."""
-
-    block: int
-    warps: int
-    ahead: int = 1  # tokens that are loaded while as many before them are taken in
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +44,3 @@ def row_words(walk: Walk, table: StateTable) -> tuple[torch.Tensor | int, ...]:
         state, kept, runs.rows, runs.query_start, runs.replayed, runs.certain,
         walk.first, walk.most_tokens, state.stride(0), kept.stride(0), kept.stride(1),
     )  # fmt: skip
-
-
-def block_of(size: int, most: int) -> int:
-    """At most the size, as long as Triton can."""
-    return min(triton.next_power_of_2(size), most)

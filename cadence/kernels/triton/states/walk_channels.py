@@ -11,7 +11,8 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from cadence.kernels.interface.state_ops import Scan, StateTable
 from cadence.kernels.triton.common.launch import quick
 from cadence.kernels.triton.states.parts import part_of, read, softplus, write
-from cadence.kernels.triton.states.walk import Walk, WalkTile, row_words
+from cadence.kernels.triton.states.tiles import WalkTile
+from cadence.kernels.triton.states.walk import Walk, row_words
 
 
 @triton.jit

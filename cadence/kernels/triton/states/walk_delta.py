@@ -10,31 +10,42 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.state_ops import DeltaRule, StateTable
 from cadence.kernels.triton.common.launch import quick
-from cadence.kernels.triton.states.parts import of_length_1, part_of, read, softplus, write
-from cadence.kernels.triton.states.walk import Walk, WalkTile, row_words
+from cadence.kernels.triton.states.parts import part_of, read, softplus, write
+from cadence.kernels.triton.states.tiles import WalkTile
+from cadence.kernels.triton.states.walk import Walk, row_words
+
+
+@triton.jit
+def _along(state, key):
+    """What a state [KEY, BLOCK] has of a key [KEY], and the inverse length of that, of every column: the two are summed
+    up as one, for the layout of a state is the same in every kernel, and so is then the order."""
+    wide = tl.broadcast_to(key[:, None], state.shape)
+    found, square = tl.split(tl.sum(tl.join(state * wide, wide * wide), 0))
+    return found, 1.0 / tl.sqrt(square + 1e-6)
 
 
 @triton.jit
 def take_in(state, k, v, decay, beta, a, dt_bias):
-    """state [KEY, BLOCK], k [KEY] of length 1, v [BLOCK], float32 all"""
+    """state [KEY, BLOCK], k [KEY] of any length, v [BLOCK], float32 all"""
     state *= tl.exp(a * softplus(decay + dt_bias))
-    new = tl.sigmoid(beta) * (v - tl.sum(state * k[:, None], 0))
-    return tl.fma(k[:, None], new[None, :], state)
+    found, factor = _along(state, k)
+    new = tl.sigmoid(beta) * (v - found * factor)
+    return tl.fma(k[:, None], (new * factor)[None, :], state)
 
 
 @triton.jit
-def _result(state, q):
-    return tl.sum(state * q[:, None], 0)
+def _result(state, q, scale):
+    found, factor = _along(state, q)
+    return found * factor * scale
 
 
 @triton.jit
 def _token(
     token, q_at, k_at, v_at, decay_at, beta_at, q_token, k_token, v_token, decay_token, beta_token,
-    key_in, value_in, scale, EVEN: tl.constexpr,
+    key_in, value_in, EVEN: tl.constexpr,
 ):  # fmt: skip
     token = tl.cast(token, tl.int64)
-    q = of_length_1(read(q_at + token * q_token, key_in, EVEN)) * scale
-    k = of_length_1(read(k_at + token * k_token, key_in, EVEN))
+    q, k = read(q_at + token * q_token, key_in, EVEN), read(k_at + token * k_token, key_in, EVEN)
     decay, beta = tl.load(decay_at + token * decay_token), tl.load(beta_at + token * beta_token)
     return q, k, read(v_at + token * v_token, value_in, EVEN), decay.to(tl.float32), beta.to(tl.float32)
 
@@ -47,15 +58,15 @@ def _walk(
     """Tokens [begin, end); each is loaded while the one before it is taken in."""
     q, k, v, decay, beta = _token(
         tl.maximum(tl.minimum(begin, end - 1), 0), q_at, k_at, v_at, decay_at, beta_at,
-        q_token, k_token, v_token, decay_token, beta_token, key_in, value_in, scale, EVEN,
+        q_token, k_token, v_token, decay_token, beta_token, key_in, value_in, EVEN,
     )  # fmt: skip
     for token in range(begin, end):
         next_q, next_k, next_v, next_decay, next_beta = _token(
             tl.minimum(token + 1, end - 1), q_at, k_at, v_at, decay_at, beta_at,
-            q_token, k_token, v_token, decay_token, beta_token, key_in, value_in, scale, EVEN,
+            q_token, k_token, v_token, decay_token, beta_token, key_in, value_in, EVEN,
         )  # fmt: skip
         state = take_in(state, k, v, decay, beta, a, dt_bias)
-        write(out_at + tl.cast(token, tl.int64) * OUT_TOKEN, _result(state, q), value_in, EVEN)
+        write(out_at + tl.cast(token, tl.int64) * OUT_TOKEN, _result(state, q, scale), value_in, EVEN)
         q, k, v, decay, beta = next_q, next_k, next_v, next_decay, next_beta
     return state
 
@@ -94,7 +105,7 @@ def _walk_delta(
     for line in range(replayed):
         line_at = kept_at + line * kept_line
         v = read(line_at + head * VALUE + value, value_in, EVEN)
-        k = of_length_1(read(line_at + HEADS * VALUE + key_head * KEY + key, key_in, EVEN))
+        k = read(line_at + HEADS * VALUE + key_head * KEY + key, key_in, EVEN)
         decay = tl.load(line_at + HEADS * VALUE + KEY_HEADS * KEY + head).to(tl.float32)
         beta = tl.load(line_at + HEADS * VALUE + KEY_HEADS * KEY + HEADS + head).to(tl.float32)
         state = take_in(state, k, v, decay, beta, a, dt_bias)
@@ -107,10 +118,10 @@ def _walk_delta(
     if SINGLE:
         q, k, v, decay, beta = _token(
             run, q_at, k_at, v_at, decay_at, beta_at, q_token, k_token, v_token, decay_token, beta_token,
-            key_in, value_in, scale, EVEN,
+            key_in, value_in, EVEN,
         )  # fmt: skip
         state = take_in(state, k, v, decay, beta, a, dt_bias)
-        write(out_at + tl.cast(run, tl.int64) * (HEADS * VALUE), _result(state, q), value_in, EVEN)
+        write(out_at + tl.cast(run, tl.int64) * (HEADS * VALUE), _result(state, q, scale), value_in, EVEN)
         if stored:
             write(state_at, state, inside, EVEN)
     else:
