@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cadence.config.files.fields import Boolean, FieldType, Integer, ListOf, Nullable, String, wrong
+from cadence.config.files.field_types import Boolean, FieldType, Integer, ListOf, Nullable, String
+from cadence.config.files.fields import wrong
 from cadence.config.files.module_names import ModuleNames
 from cadence.config.files.quantization_names import METHODS
 from cadence.config.files.stored_as import QuantizedFormat, SchemeOf, StoredAs, StoredLayout

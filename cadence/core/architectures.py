@@ -11,18 +11,36 @@ MOST_EXPERTS = 1024  # of a layer
 
 # Names as Hugging Face has them -> the module of `cadence.models` they are in, and their class if it has another name.
 _DECODERS = {
+    "BloomForCausalLM": "decoders.bloom",
+    "Cohere2ForCausalLM": "decoders.cohere",
+    "CohereForCausalLM": "decoders.cohere",
+    "Exaone4ForCausalLM": "decoders.exaone4",
+    "FalconForCausalLM": "decoders.falcon",
     "GPT2LMHeadModel": "gpt2",
+    "GPTJForCausalLM": "decoders.gptj",
+    "GPTNeoXForCausalLM": "decoders.gpt_neox",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
+    "GemmaForCausalLM": "decoders.gemma1",
+    "Glm4ForCausalLM": "decoders.glm",
+    "GlmForCausalLM": "decoders.glm",
+    "GraniteForCausalLM": "decoders.granite",
+    "GraniteMoeForCausalLM": "decoders.granite_moe",
     "LlamaForCausalLM": "llama",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
+    "MptForCausalLM": "decoders.mpt",
     "OPTForCausalLM": "opt",
+    "Olmo2ForCausalLM": "decoders.olmo2",
+    "Olmo3ForCausalLM": "decoders.olmo2",
     "Phi3ForCausalLM": "phi3",
+    "PhiForCausalLM": "decoders.phi",
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
     "Qwen3MoeForCausalLM": "qwen3_moe",
     "SmolLM3ForCausalLM": "smollm3",
+    "StableLmForCausalLM": "decoders.stablelm",
+    "Starcoder2ForCausalLM": "decoders.starcoder2",
 }
 
 # Tokens see each other both ways, and no text is generated. One that was trained to fill in words is used without that.

@@ -10,7 +10,7 @@ from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.models.decoder import DecoderParts, FeedForward, Layer, PreNormLayer
 from cadence.models.interface.build import BuildContext, ConfigView
 from cadence.models.layers.attention import Attention
-from cadence.models.layers.embedding import Embedding, LMHead
+from cadence.models.layers.embedding import PRODUCTS, Embedding, HeadSpec, LMHead
 from cadence.models.layers.mlp import GatedMLP
 from cadence.models.layers.norm import Norm, RMSNorm
 
@@ -33,7 +33,8 @@ class Dims:
         return AttentionShape(self.heads, self.kv_heads, self.head_dim, scale or self.head_dim**-0.5, window, softcap)
 
 
-def read_dims(hf: ConfigView) -> Dims:
+def read_dims(hf: ConfigView, eps: str = "rms_norm_eps") -> Dims:
+    """eps: the field that has it"""
     hidden, heads = hf["hidden_size"], hf["num_attention_heads"]
     kv_heads = hf.get("num_key_value_heads") or heads
     if heads % kv_heads:
@@ -47,7 +48,7 @@ def read_dims(hf: ConfigView) -> Dims:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=hf.get("head_dim") or split_heads(hidden, heads),
-        eps=hf.get("rms_norm_eps", 1e-6),
+        eps=hf.get(eps, 1e-6),
         activation=hf.get("hidden_activation") or hf.get("hidden_act") or "silu",
         tied=bool(hf.get("tie_word_embeddings", False)),
     )
@@ -77,14 +78,12 @@ def decoder_parts(
     norm: Norm,
     *,
     scale: float = 1.0,
-    softcap: float = 0.0,
+    head: HeadSpec = PRODUCTS,
 ) -> DecoderParts:
     """Layers between an embedding, times `scale`, and a head of these sizes; norm: after the last layer."""
     embed = Embedding(build, dims.vocab, dims.hidden, scale=scale)
     layers = build.stage.layers(dims.layers, layer)
-    return DecoderParts(
-        embed=embed, layers=layers, norm=norm, lm_head=LMHead(build, embed, tied=dims.tied, softcap=softcap)
-    )
+    return DecoderParts(embed=embed, layers=layers, norm=norm, lm_head=LMHead(build, embed, tied=dims.tied, spec=head))
 
 
 def gated_decoder(
@@ -94,9 +93,11 @@ def gated_decoder(
     feed_forward: Callable[[int], FeedForward] | None = None,
     *,
     mlp_bias: bool = False,
+    scale: float = 1.0,
+    head: HeadSpec = PRODUCTS,
 ) -> DecoderParts:
     """The parts of a decoder of pre-norm layers with RMS norms and gated feed-forward blocks, unless others are given:
-    what a block adds to the stream meets an RMS norm next."""
+    what a block adds to the stream meets an RMS norm next. scale, head: as `decoder_parts` has them"""
 
     def gated(index: int) -> GatedMLP:
         return GatedMLP(build, dims.hidden, dims.intermediate, dims.activation, bias=mlp_bias)
@@ -110,4 +111,4 @@ def gated_decoder(
             terms=True,
         )
 
-    return decoder_parts(build, dims, layer, RMSNorm(build, dims.hidden, dims.eps))
+    return decoder_parts(build, dims, layer, RMSNorm(build, dims.hidden, dims.eps), scale=scale, head=head)

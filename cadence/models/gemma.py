@@ -1,13 +1,16 @@
-"""What Gemma 2 and 3 share: scaled embeddings, norms by 1 + w on both sides of every block, a capped head."""
+"""What generations of Gemma share: scaled embeddings, norms by 1 + w on both sides of every block, a capped head."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from cadence.models.decoder import DecoderParts, SandwichLayer
 from cadence.models.dims import Dims, decoder_parts
 from cadence.models.interface.build import BuildContext, ConfigView
 from cadence.models.layers.attention import Attention
+from cadence.models.layers.embedding import HeadSpec
 from cadence.models.layers.mlp import GatedMLP
 from cadence.models.layers.norm import RMSNorm
 from cadence.models.llama import ATTENTION_RULES, MLP_RULES
@@ -31,6 +34,11 @@ def gemma_norm(build: BuildContext, size: int, eps: float) -> RMSNorm:
     return RMSNorm(build, size, eps, wide=True)
 
 
+def gemma_scale(build: BuildContext, hidden: int) -> float:
+    """Of embeddings, rounded to the model's dtype."""
+    return float(torch.tensor(hidden**0.5).to(build.dtype))
+
+
 def gemma_decoder(
     hf: ConfigView, build: BuildContext, dims: Dims, attention: Callable[[int], Attention]
 ) -> DecoderParts:
@@ -46,4 +54,5 @@ def gemma_decoder(
         )
 
     softcap = hf.get("final_logit_softcapping") or 0.0
-    return decoder_parts(build, dims, layer, norm(), scale=dims.hidden**0.5, softcap=softcap)
+    scale = gemma_scale(build, dims.hidden)
+    return decoder_parts(build, dims, layer, norm(), scale=scale, head=HeadSpec(softcap=softcap))

@@ -70,7 +70,7 @@ def _without_logits(weights: WeightMap) -> WeightMap:
         for name in names
         if name.startswith(usual)
     ]
-    return WeightMap(rules, weights.other_prefixes, (*weights.ignored, *names, *others))
+    return replace(weights, rules=rules, ignored=(*weights.ignored, *names, *others))
 
 
 def _score_shapes(hf: HFConfig) -> tuple[list[MapShape], list[str]]:

@@ -41,6 +41,7 @@ class WeightMap:
     other_prefixes: tuple[tuple[str, str], ...] = ()  # (usual, other): how else a checkpoint may begin source names
     ignored: tuple[str, ...] = ()  # patterns of tensors that carry nothing we need; ** = anything
     other_ends: tuple[tuple[str, str], ...] = ()  # (usual, other): how else it may end them
+    stacked: tuple[str, ...] = ()  # patterns of tensors of all experts: rules name each, as `StackedExperts` does
 
     def rules_for(self, parameter: str) -> Iterator[tuple[Rule, list[str]]]:
         """Rules that fill `parameter`, each with the names its tensor may have in a checkpoint, usual first."""
@@ -60,6 +61,9 @@ class WeightMap:
             if name.endswith(usual)
         ]
         return names + others
+
+    def is_stacked(self, name: str) -> bool:
+        return any(_pattern(pattern).fullmatch(name) for pattern in self.stacked)
 
     def is_ignored(self, name: str) -> bool:
         return any(_pattern(pattern).fullmatch(name) for pattern in self.ignored)

@@ -160,6 +160,62 @@ def _phi3_longrope() -> Any:
     return _phi3(rope_parameters=rope, sliding_window=None, **lengths)
 
 
+_GRANITE = {
+    "embedding_multiplier": 6.0,
+    "residual_multiplier": 0.4,
+    "attention_multiplier": 0.2,
+    "logits_scaling": 0.7,
+}
+
+
+def _of(name: str, **changes: Any) -> Any:
+    """A model of transformers' class for a family."""
+    import transformers
+
+    config = getattr(transformers, f"{name}Config")(**_decoder(**changes))
+    return getattr(transformers, f"{name}ForCausalLM")(config)
+
+
+def _olmo3() -> Any:
+    yarn = _rope("yarn", factor=4.0, original_max_position_embeddings=MAX_LEN // 4)
+    rope = {"full_attention": yarn, "sliding_attention": _rope("default")}
+    return _of("Olmo3", sliding_window=WINDOW, rope_parameters=rope)
+
+
+def _gpt_neox(**changes: Any) -> Any:
+    rope = _rope("default", partial_rotary_factor=0.5)
+    return _of("GPTNeoX", rope_parameters=rope, num_key_value_heads=4, **changes)
+
+
+_GPT: dict[str, Any] = {"vocab_size": VOCAB, "bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
+
+
+def _gptj() -> Any:
+    from transformers import GPTJConfig, GPTJForCausalLM
+
+    return GPTJForCausalLM(GPTJConfig(n_embd=64, n_layer=4, n_head=4, n_positions=MAX_LEN, rotary_dim=8, **_GPT))
+
+
+def _bloom() -> Any:
+    from transformers import BloomConfig, BloomForCausalLM
+
+    return BloomForCausalLM(BloomConfig(hidden_size=48, n_layer=4, n_head=3, **_GPT))
+
+
+def _mpt() -> Any:
+    from transformers import MptConfig, MptForCausalLM
+
+    sizes = {"d_model": 48, "n_layers": 4, "n_heads": 3, "max_seq_len": MAX_LEN}
+    return MptForCausalLM(MptConfig(**sizes, attn_config={"clip_qkv": 1.5}, **_GPT))
+
+
+def _falcon(**changes: Any) -> Any:
+    from transformers import FalconConfig, FalconForCausalLM
+
+    sizes = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "max_position_embeddings": MAX_LEN}
+    return FalconForCausalLM(FalconConfig(**sizes, **_GPT, **changes))
+
+
 _FAMILIES: dict[str, Callable[[], Any]] = {
     "llama": _llama,
     "llama_bias": lambda: _llama(attention_bias=True, mlp_bias=True, num_key_value_heads=4),
@@ -182,6 +238,29 @@ _FAMILIES: dict[str, Callable[[], Any]] = {
     "gpt2": _gpt2,
     "gemma2": _gemma2,
     "gemma3": _gemma3,
+    "granite": lambda: _of("Granite", **_GRANITE),
+    "olmo2": lambda: _of("Olmo2"),
+    "olmo3": _olmo3,
+    "gpt_neox": _gpt_neox,
+    "gpt_neox_in_turn": lambda: _gpt_neox(use_parallel_residual=False),
+    "phi": lambda: _of("Phi", rope_parameters=_rope("default", partial_rotary_factor=0.5)),
+    "starcoder2": lambda: _of("Starcoder2", sliding_window=WINDOW),
+    "cohere": lambda: _of("Cohere", tie_word_embeddings=True, logit_scale=0.6),
+    "cohere_norms": lambda: _of("Cohere", use_qk_norm=True),
+    "cohere2": lambda: _of("Cohere2", sliding_window=WINDOW),
+    "glm": lambda: _of("Glm", head_dim=16),
+    "glm4": lambda: _of("Glm4", head_dim=16),
+    "stablelm": lambda: _of("StableLm", use_qkv_bias=True),
+    "stablelm_norms": lambda: _of("StableLm", qk_layernorm=True, use_parallel_residual=True),
+    "exaone4": lambda: _of("Exaone4", sliding_window=WINDOW),
+    "gemma1": lambda: _of("Gemma", head_dim=24, tie_word_embeddings=True),
+    "gptj": _gptj,
+    "bloom": _bloom,
+    "mpt": _mpt,
+    "falcon": lambda: _falcon(multi_query=True),
+    "falcon_grouped": lambda: _falcon(new_decoder_architecture=True, num_kv_heads=2),
+    "falcon_in_turn": lambda: _falcon(multi_query=False, parallel_attn=False, bias=True),
+    "granite_moe": lambda: _of("GraniteMoe", **_GRANITE, num_local_experts=6, num_experts_per_tok=3),
     "phi3": _phi3,
     "phi3_longrope": _phi3_longrope,
 }

@@ -7,131 +7,33 @@ the memory is seen when the model is built.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from cadence.config.files.field_types import (
+    MOST_ITEMS,
+    Boolean,
+    EitherOf,
+    FieldType,
+    Integer,
+    ListOf,
+    Nullable,
+    Number,
+    OneOrListOf,
+    String,
+)
 from cadence.core.architectures import MOST_LAYERS
 from cadence.core.errors import ModelFileError
 from cadence.core.shown import shown
 
 MOST_ID = 2**31 - 1
-_MOST_ITEMS = 1 << 16  # of a list
-_MOST_CHARS = 256  # of a name
-
-
-class FieldType(Protocol):
-    @property
-    def expected(self) -> str:
-        """What the field must be, as a message says it."""
-        ...
-
-    def read(self, value: Any) -> Any:
-        """The value as code expects it; ValueError where it is another kind of thing."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Integer:
-    low: int
-    high: int
-
-    @property
-    def expected(self) -> str:
-        return f"a whole number between {self.low} and {self.high}"
-
-    def read(self, value: Any) -> int:
-        if isinstance(value, float) and value.is_integer():  # 4096.0
-            value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
-            raise ValueError
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    low: float  # not itself allowed, unless it is 0 and `zero` says so
-    high: float
-    zero: bool = False
-
-    @property
-    def expected(self) -> str:
-        return f"a number {'from' if self.zero else 'above'} {self.low:g} to {self.high:g}"
-
-    def read(self, value: Any) -> float:
-        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-            raise ValueError
-        if not (self.low < value <= self.high or (self.zero and value == 0)):
-            raise ValueError
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class Boolean:
-    expected: str = "true or false"
-
-    def read(self, value: Any) -> bool:
-        if value not in (True, False):  # 0 and 1 as well
-            raise ValueError
-        return bool(value)
-
-
-@dataclass(frozen=True, slots=True)
-class String:
-    expected: str = f"a text of at most {_MOST_CHARS} characters"
-
-    def read(self, value: Any) -> str:
-        if not isinstance(value, str) or len(value) > _MOST_CHARS:
-            raise ValueError
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class ListOf:
-    item: FieldType
-
-    @property
-    def expected(self) -> str:
-        return f"a list, each entry {self.item.expected}"
-
-    def read(self, value: Any) -> list[Any]:
-        if not isinstance(value, list) or len(value) > _MOST_ITEMS:
-            raise ValueError
-        return [self.item.read(entry) for entry in value]
-
-
-@dataclass(frozen=True, slots=True)
-class OneOrListOf:
-    item: FieldType
-
-    @property
-    def expected(self) -> str:
-        return f"{self.item.expected}, or a list of such"
-
-    def read(self, value: Any) -> Any:
-        return ListOf(self.item).read(value) if isinstance(value, list) else self.item.read(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Nullable:
-    """A field that may be null, beside what else it may be."""
-
-    other: FieldType
-
-    @property
-    def expected(self) -> str:
-        return f"{self.other.expected}, or null"
-
-    def read(self, value: Any) -> Any:
-        return None if value is None else self.other.read(value)
-
 
 _SIZE, _HEADS, _LAYERS = Integer(1, 2**24), Integer(1, 2**16), Integer(1, MOST_LAYERS)
 _EXPERTS = Integer(1, 1024)
 _LENGTH = Integer(1, MOST_ID)
 PIXELS = Integer(1, 2**14)  # of a side
+_MULTIPLE = Number(1e-6, 1e6)
 _EPSILON, _FACTOR, _THETA, _CAP = Number(0, 1), Number(0, 1e6), Number(0, 1e15), Number(0, 1e6, zero=True)
 TOKEN_ID = Integer(-1, MOST_ID)  # -1 = none, in files of old
 
@@ -143,13 +45,14 @@ LENGTHS = (
 FIELDS: Mapping[str, FieldType] = {
     "vocab_size": _SIZE,
     "hidden_size": _SIZE,
-    "n_embd": _SIZE,
+    **dict.fromkeys(("n_embd", "n_embed", "d_model"), _SIZE),
     "dim": _SIZE,
     "word_embed_proj_dim": Nullable(_SIZE),
     "intermediate_size": _SIZE,
     "ffn_dim": _SIZE,
     "hidden_dim": _SIZE,
     "n_inner": Nullable(_SIZE),
+    "ffn_hidden_size": Nullable(_SIZE),
     "num_hidden_layers": _LAYERS,
     "n_layer": _LAYERS,
     "n_layers": _LAYERS,
@@ -164,18 +67,21 @@ FIELDS: Mapping[str, FieldType] = {
     "n_head": _HEADS,
     "n_heads": _HEADS,
     "num_key_value_heads": Nullable(_HEADS),
+    "num_kv_heads": Nullable(_HEADS),
+    "num_ln_in_parallel_attn": Nullable(Integer(1, 2)),
     "head_dim": Nullable(_HEADS),
     **dict.fromkeys(LENGTHS, Nullable(_LENGTH)),
     "max_source_positions": Nullable(_LENGTH),
     "num_mel_bins": Nullable(_SIZE),
     "original_max_position_embeddings": Nullable(Integer(2, MOST_ID)),
     "sliding_window": Nullable(Integer(0, MOST_ID)),
-    "sliding_window_pattern": Nullable(_LAYERS),
+    "sliding_window_pattern": Nullable(EitherOf(Integer(0, MOST_LAYERS), String())),
     "max_window_layers": Integer(0, MOST_ID),
     "rms_norm_eps": _EPSILON,
     "layer_norm_epsilon": _EPSILON,
     "layer_norm_eps": _EPSILON,
     "norm_eps": _EPSILON,
+    "norm_epsilon": _EPSILON,
     "type_vocab_size": Integer(0, 2**16),
     "relative_attention_num_buckets": Integer(4, 2**16),
     "local_attention": _LENGTH,
@@ -184,10 +90,16 @@ FIELDS: Mapping[str, FieldType] = {
     "local_rope_theta": Nullable(_THETA),
     "rotary_emb_base": Nullable(_THETA),
     "rotary_emb_fraction": Nullable(Number(0, 1)),
+    "rotary_pct": Nullable(Number(0, 1)),
+    "rotary_dim": Nullable(_SIZE),
     "rope_theta": Nullable(_THETA),
     "rope_local_base_freq": Nullable(_THETA),
     "partial_rotary_factor": Nullable(Number(0, 1)),
     "query_pre_attn_scalar": Number(0, 1e9),
+    **dict.fromkeys(
+        ("embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"), _MULTIPLE
+    ),
+    "logit_scale": Nullable(EitherOf(_MULTIPLE, String())),
     "attn_logit_softcapping": Nullable(_CAP),
     "final_logit_softcapping": Nullable(_CAP),
     "hidden_act": Nullable(String()),
@@ -206,13 +118,15 @@ FIELDS: Mapping[str, FieldType] = {
             "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "scale_attn_weights",
             "scale_attn_by_inverse_layer_idx", "do_layer_norm_before", "_remove_final_layer_norm", "enable_bias",
             "layer_norm_elementwise_affine", "use_bidirectional_attention", "norm_topk_prob",
-            "is_decoder", "is_encoder_decoder", "norm_bias", "classifier_bias",
+            "is_decoder", "is_encoder_decoder", "norm_bias", "classifier_bias", "use_bias", "bias", "qk_layernorm",
+            "use_qk_norm", "use_qkv_bias", "use_parallel_residual", "apply_residual_connection_post_layernorm",
+            "alibi", "multi_query", "parallel_attn", "new_decoder_architecture",
         ),
         Nullable(Boolean()),
     ),
     "eos_token_id": Nullable(OneOrListOf(TOKEN_ID)),
     "bos_token_id": Nullable(OneOrListOf(TOKEN_ID)),
-    "num_labels": Nullable(Integer(1, _MOST_ITEMS)),
+    "num_labels": Nullable(Integer(1, MOST_ITEMS)),
     "problem_type": Nullable(String()),
     "is_matryoshka": Nullable(Boolean()),
     "matryoshka_dimensions": Nullable(ListOf(_SIZE)),

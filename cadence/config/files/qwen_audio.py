@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cadence.config.files.fields import FieldType, Integer, check_fields, wrong
+from cadence.config.files.field_types import FieldType, Integer
+from cadence.config.files.fields import check_fields, wrong
 from cadence.core.architectures import MOST_LAYERS
 
 _SIZE = Integer(1, 2**20)

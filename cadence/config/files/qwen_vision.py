@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cadence.config.files.fields import FieldType, Integer, ListOf, Number, String, wrong
+from cadence.config.files.field_types import FieldType, Integer, ListOf, Number, String
+from cadence.config.files.fields import wrong
 from cadence.core.architectures import MOST_LAYERS
 from cadence.core.errors import ModelFileError
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cadence.config.files.fields import Boolean, FieldType, Integer, Nullable, String, wrong
+from cadence.config.files.field_types import Boolean, FieldType, Integer, Nullable, String
+from cadence.config.files.fields import wrong
 from cadence.config.files.json_file import MOST_CONFIG_BYTES, read_list, read_object
 from cadence.core.errors import ModelFileError
 from cadence.core.pooling import CLS, LAST, MEAN

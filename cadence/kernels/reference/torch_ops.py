@@ -30,6 +30,10 @@ class TorchOps:
     def layer_norm(self, x: torch.Tensor, weight: MaybeTensor, bias: MaybeTensor, eps: float) -> torch.Tensor:
         return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
 
+    def head_layer_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        normed = F.layer_norm(x.float(), (x.shape[-1],), None, None, eps)
+        return (normed * weight.float()).to(x.dtype).contiguous()
+
     def add_layer_norm(self, stream: Pair, weight: MaybeTensor, bias: MaybeTensor, eps: float) -> Pair:
         total = stream[0] + stream[1]
         return self.layer_norm(total, weight, bias, eps), total
@@ -61,6 +65,12 @@ class TorchOps:
         if kind is Activation.SILU:
             return F.silu(x)
         return F.gelu(x, approximate="tanh" if kind is Activation.GELU_TANH else "none")
+
+    def times(self, x: torch.Tensor, factor: float) -> torch.Tensor:
+        return x * factor
+
+    def clip(self, x: torch.Tensor, most: float) -> torch.Tensor:
+        return x.clamp(-most, most)
 
     def softcap(self, logits: torch.Tensor, cap: float) -> torch.Tensor:
         return cap * torch.tanh(logits.float() / cap)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cadence.config.files.fields import Boolean, FieldType, Integer, ListOf, Nullable, wrong
+from cadence.config.files.field_types import Boolean, FieldType, Integer, ListOf, Nullable
+from cadence.config.files.fields import wrong
 from cadence.config.files.json_file import MOST_CONFIG_BYTES, read_object
 from cadence.config.hf import HFConfig, make_hf_config
 from cadence.config.reference import ModelFiles

@@ -16,6 +16,7 @@ from cadence.kernels.interface.ops import Triple
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, Wanted
+from cadence.models.layers.head_rows import head_orders
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.norm import Norm, RMSNorm
 from cadence.models.layers.rank_share import HeadShare, Held
@@ -29,6 +30,7 @@ class AttentionSpec:
     shape: AttentionShape
     qkv_bias: bool = False
     out_bias: bool = False
+    grouped: bool = False  # a checkpoint has queries, keys and values in one matrix, head by head
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,9 @@ class Attention(nn.Module):
         super().__init__()
         share, every = HeadShare.of(spec.shape, build.ranks), (spec.hidden, range(spec.hidden))
         shape, queries, keys = share.shape, share.queries_of_dim, share.keys_of_dim
-        self.qkv = Linear.shared(build, Held({"q": queries, "k": keys, "v": keys}, every), bias=spec.qkv_bias)
+        orders = head_orders(spec.shape, rotary.neighbours, grouped=spec.grouped)
+        held = Held({"q": queries, "k": keys, "v": keys}, every, orders)
+        self.qkv = Linear.shared(build, held, bias=spec.qkv_bias)
         self.out = Linear.shared(build, Held({"": every}, queries), bias=spec.out_bias)
         self.rotary = rotary
         if norms is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 
@@ -20,14 +22,14 @@ def held_rows(build: BuildContext, rows: int, size: int) -> Held:
 
 
 class Embedding(WeightHolder):
-    """ids [T] -> [T, size], times `scale` rounded to the model's dtype."""
+    """ids [T] -> [T, size], times `scale`."""
 
     inner = False
 
     def __init__(self, build: BuildContext, rows: int, size: int, scale: float = 1.0) -> None:
         held = held_rows(build, rows, size)
         super().__init__(empty_weight(build, held.own_rows[""], size), held)
-        self._scale = float(torch.tensor(scale).to(build.dtype))
+        self._scale = scale
 
     @property
     def tokens(self) -> Embedding:
@@ -84,21 +86,54 @@ class LearnedPositions(nn.Module):
         return self.places(self.project(self.tokens(inputs, ctx), ctx), inputs.rope_positions, ctx)
 
 
+class LogitsBias(nn.Module):
+    """What a family adds to its logits. A checkpoint that may lack it means zeros."""
+
+    weight: nn.Parameter  # float32, as it is stored: [vocabulary] or [1, vocabulary]
+
+    def __init__(self, build: BuildContext, *shape: int) -> None:
+        super().__init__()
+        self.weight = empty_parameter(build, *shape, dtype=torch.float32)
+        self.weight.zero_()
+
+    def forward(self, logits: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        first = ctx.ops.zeros_like(logits.new_empty(logits.shape[0], dtype=torch.int64))
+        return ctx.ops.add_rows(logits, self.weight.view(1, -1), first, 0)
+
+
+class NoLogitsBias(nn.Module):
+    def forward(self, logits: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return logits
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSpec:
+    """What a head does to the products, in this order."""
+
+    scale: float = 1.0
+    bias: bool = False  # `lm_head.added.weight` [vocab] is added
+    softcap: float = 0.0  # > 0: they become softcap * tanh(logits / softcap) in float32
+
+
+PRODUCTS = HeadSpec()  # as they are
+
+
 class LMHead(WeightHolder):
     """hidden [S, size] -> logits [S, vocab] in the model's dtype, or in float32. Its weight is the embedding's own when
-    tied.
-
-    `softcap` > 0 bends them to softcap * tanh(logits / softcap), in float32, and leaves them so.
-    """
+    tied."""
 
     inner = False
 
-    def __init__(self, build: BuildContext, tokens: Embedding, *, tied: bool, softcap: float = 0.0) -> None:
+    def __init__(self, build: BuildContext, tokens: Embedding, *, tied: bool, spec: HeadSpec = PRODUCTS) -> None:
         weight = tokens.weight
         super().__init__(weight if tied else empty_weight(build, weight.rows, weight.cols), tokens.held)
         self.vocab_size, _ = tokens.held.rows[""]
-        self._softcap = softcap
+        self.added = LogitsBias(build, self.vocab_size) if spec.bias else NoLogitsBias()
+        self._spec = spec
 
     def forward(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         logits = self.weight.logits(hidden, ctx)
-        return logits if self._softcap == 0.0 else ctx.ops.softcap(logits, self._softcap)
+        if self._spec.scale != 1.0:
+            logits = ctx.ops.times(logits, self._spec.scale)
+        logits = self.added(logits, ctx)
+        return logits if self._spec.softcap == 0.0 else ctx.ops.softcap(logits, self._spec.softcap)

@@ -48,6 +48,8 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
     own = sliced(source, without_memory(model_config.hf, whole)) if is_cut else source
     _check(model_config, whole, own if not build.whole_experts else source, where)
     model = _built(model_config, build)
+    if not is_cut and load_config.load_format != SHARDED:
+        own = sliced(own, model)  # in our order of rows
     progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
     assign(model, _own_part(own, model, build), where, progress, packing)
     hold_kv_scales(model, scales)

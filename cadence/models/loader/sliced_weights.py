@@ -1,4 +1,5 @@
-"""The tensors of a checkpoint as one of several ranks has them: of a matrix that ranks share, its rows and columns."""
+"""The tensors of a checkpoint as one of several ranks has them: of a matrix that ranks share, its rows and columns; of
+one whose rows lie in another order than ours, these in ours."""
 
 from __future__ import annotations
 
@@ -102,7 +103,7 @@ def sliced(source: WeightsSource, model: MappedModule) -> SlicedWeights:
 
 def _cut_of(copy: Copy) -> Cut | None:
     module = copy.slot.module
-    if not isinstance(module, WeightHolder) or module.held.is_all:
+    if not isinstance(module, WeightHolder) or module.held.is_as_stored:
         return None
     num_rows, rows = module.held.stored_rows(copy.rule.part)
     if copy.target.dim() == 1:

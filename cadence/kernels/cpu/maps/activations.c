@@ -10,7 +10,7 @@ typedef struct {
     int kind, from, to;
 } Map;
 
-enum { SCALE = GELU_TANH + 1, SOFTCAP }; /* after enum activation */
+enum { SCALE = GELU_TANH + 1, SOFTCAP, CLIP }; /* after enum activation */
 
 INLINE vf relu(vf x) { return pick((x < splat(0.0f)), splat(0.0f), x); }
 
@@ -40,6 +40,10 @@ INLINE vf mapped(vf x, float factor, const int kind) {
     if (kind == GELU) return gelu(x);
     if (kind == GELU_TANH) return gelu_tanh(x);
     if (kind == SOFTCAP) return splat(factor) * tanhv(x / splat(factor));
+    if (kind == CLIP) {
+        x = pick(x > splat(factor), splat(factor), x);
+        return pick(x < splat(-factor), splat(-factor), x);
+    }
     return x * splat(factor);
 }
 
@@ -62,6 +66,7 @@ static void map_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
         case GELU: ROWS(GELU, DTYPE) break;
         case GELU_TANH: ROWS(GELU_TANH, DTYPE) break;
         case SOFTCAP: ROWS(SOFTCAP, F32) break;
+        case CLIP: ROWS(CLIP, DTYPE) break;
         default: ROWS(SCALE, a->to) break;
     }
 }
@@ -81,6 +86,12 @@ EXPORT void call_scale(const void *words) {
 EXPORT void call_softcap(const void *words) {
     const struct softcap *w = words;
     Map a = {w->out, w->x, w->width, w->x_stride, w->cap, SOFTCAP, (int)w->dtype, F32};
+    share_rows(w->rows, w->width, map_rows, &a);
+}
+
+EXPORT void call_clip(const void *words) {
+    const struct clip *w = words;
+    Map a = {w->out, w->x, w->width, w->x_stride, w->most, CLIP, (int)w->dtype, (int)w->dtype};
     share_rows(w->rows, w->width, map_rows, &a);
 }
 
