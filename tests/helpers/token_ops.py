@@ -194,6 +194,7 @@ EVERY_OP: dict[str, Op] = {
         (tokens(dtype, at), tokens(dtype, at, 1)), *affine(dtype)
     ),
     "add": lambda ops, dtype, at: [ops.add(tokens(dtype, at), tokens(dtype, at, 1))],
+    "add_bias": lambda ops, dtype, at: [ops.add_bias(tokens(dtype, at), drawn(9, WIDTH))],
     "add_rows": lambda ops, dtype, at: [
         ops.add_rows(tokens(dtype, at), weights(dtype, VOCABULARY + 2, WIDTH), IDS[at], 2)
     ],

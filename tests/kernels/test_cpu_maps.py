@@ -72,6 +72,8 @@ def test_gelu_keeps_its_digits_far_out(ops: CpuOps) -> None:
 def test_sums_and_caps(ops: CpuOps, dtype: torch.dtype) -> None:
     x, y = random(6, 45, dtype=dtype), random(6, 45, dtype=dtype, seed=9)
     assert torch.equal(ops.add(x, y), REFERENCE.add(x, y))
+    for bias in (random(45, dtype=dtype), random(45)):
+        assert torch.equal(ops.add_bias(x, bias), REFERENCE.add_bias(x, bias))
     table, ids = random(20, 45, dtype=dtype), torch.tensor([0, 17, 3, 3, 9, 1])
     assert torch.equal(ops.add_rows(x, table, ids, 2), REFERENCE.add_rows(x, table, ids, 2))
     assert torch.equal(ops.times(x, 0.3), REFERENCE.times(x, 0.3))

@@ -129,6 +129,12 @@ class CpuOps:
         self._c.add(out=out, x=x, y=y, rows=x.shape[0], width=x.shape[1], dtype=x.dtype)
         return out
 
+    def add_bias(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous()
+        out = self._calls.empty(x.shape, x.dtype)
+        self._c.add_bias(out=out, x=x, y=bias, rows=x.shape[0], width=x.shape[1], dtype=x.dtype, y_dtype=bias.dtype)
+        return out
+
     def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
         x = x.contiguous()
         out = self._calls.empty(x.shape, x.dtype)
@@ -169,7 +175,7 @@ class CpuOps:
 
     def clip(self, x: torch.Tensor, most: float) -> torch.Tensor:
         out = self._calls.empty(x.shape, x.dtype)
-        self._c.clip(**row_words(out, x), most=most, dtype=x.dtype)
+        self._c.clip(**row_words(out, x), cap=most, dtype=x.dtype)
         return out
 
     def softcap(self, logits: torch.Tensor, cap: float) -> torch.Tensor:

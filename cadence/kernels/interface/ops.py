@@ -122,6 +122,10 @@ class Ops(Protocol):
         """x + y, [T, H] each."""
         ...
 
+    def add_bias(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """x [T, H] + bias [H] of any float type, rounded to x's dtype."""
+        ...
+
     def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
         """x [T, H], table [rows, H], ids [T] int64 -> x + table[ids + offset]."""
         ...

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from cadence.models.decoder import DecoderLM, DecoderParts, SandwichLayer
+from collections.abc import Callable
+
+from cadence.models.decoder import DecoderLM, SandwichLayer
 from cadence.models.dims import Dims, decoder_parts, gated_decoder, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
@@ -37,29 +39,34 @@ class GlmForCausalLM(DecoderLM):
     weights = WeightMap(_RULES, PREFIXES, IGNORED)
 
     def __init__(self, hf: ConfigView, build: BuildContext) -> None:
-        hf = WithDefaults(hf, _DEFAULTS)
-        dims = read_dims(hf)
-        rotary = Rotary(build, read_rope(hf, dims.head_dim), neighbours=True)
-        spec = AttentionSpec(dims.hidden, dims.shape(), qkv_bias=bool(hf["attention_bias"]))
-        super().__init__(self.parts(build, dims, spec, rotary))
-
-    def parts(self, build: BuildContext, dims: Dims, spec: AttentionSpec, rotary: Rotary) -> DecoderParts:
-        return gated_decoder(build, dims, lambda index: Attention(build, index, spec, rotary))
+        dims, attention = _attention(hf, build)
+        super().__init__(gated_decoder(build, dims, attention))
 
 
-class Glm4ForCausalLM(GlmForCausalLM):
+class Glm4ForCausalLM(DecoderLM):
     weights = WeightMap(_RULES + _SANDWICH_RULES, PREFIXES, IGNORED)
 
-    def parts(self, build: BuildContext, dims: Dims, spec: AttentionSpec, rotary: Rotary) -> DecoderParts:
+    def __init__(self, hf: ConfigView, build: BuildContext) -> None:
+        dims, attention = _attention(hf, build)
+
         def norm() -> RMSNorm:
             return RMSNorm(build, dims.hidden, dims.eps)
 
         def layer(index: int) -> SandwichLayer:
             return SandwichLayer(
-                Attention(build, index, spec, rotary),
+                attention(index),
                 GatedMLP(build, dims.hidden, dims.intermediate, dims.activation),
                 before=(norm(), norm()),
                 after=(norm(), norm()),
             )
 
-        return decoder_parts(build, dims, layer, norm())
+        super().__init__(decoder_parts(build, dims, layer, norm()))
+
+
+def _attention(hf: ConfigView, build: BuildContext) -> tuple[Dims, Callable[[int], Attention]]:
+    """Sizes, and the attention of each layer."""
+    hf = WithDefaults(hf, _DEFAULTS)
+    dims = read_dims(hf)
+    rotary = Rotary(build, read_rope(hf, dims.head_dim), neighbours=True)
+    spec = AttentionSpec(dims.hidden, dims.shape(), qkv_bias=bool(hf["attention_bias"]))
+    return dims, lambda index: Attention(build, index, spec, rotary)

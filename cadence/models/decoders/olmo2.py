@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 
 from cadence.kernels.interface.ops import Triple
-from cadence.models.decoder import DecoderLM, SandwichLayer
-from cadence.models.dims import decoder_parts, layer_windows, read_dims
+from cadence.models.decoder import DecoderLM, DecoderParts, SandwichLayer
+from cadence.models.dims import Dims, decoder_parts, layer_windows, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.interface.model import ForwardContext
 from cadence.models.layers.attention import Attention, AttentionSpec
@@ -37,48 +37,53 @@ OLMO2_WEIGHTS = WeightMap(
 )
 
 _THETA3 = 500_000.0
-Layout = list[tuple[int, Rotary]]  # window and rotation of each layer
+_DEFAULTS = {"rms_norm_eps": 1e-5}
 
 
 class Olmo2ForCausalLM(DecoderLM):
     weights = OLMO2_WEIGHTS
 
     def __init__(self, hf: ConfigView, build: BuildContext) -> None:
-        hf = WithDefaults(hf, {"rms_norm_eps": 1e-5})
-        dims = read_dims(hf)
-        layout = self.layout(hf, build, dims.layers, dims.head_dim)
-        bias = bool(hf.get("attention_bias", False))
-
-        def norm() -> RMSNorm:
-            return RMSNorm(build, dims.hidden, dims.eps)
-
-        def layer(index: int) -> SandwichLayer:
-            window, rotary = layout[index]
-            spec = AttentionSpec(dims.hidden, dims.shape(window), qkv_bias=bias, out_bias=bias)
-            return SandwichLayer(
-                WholeNormAttention(build, index, spec, rotary, dims.eps),
-                GatedMLP(build, dims.hidden, dims.intermediate, dims.activation),
-                before=(NoNorm(), NoNorm()),
-                after=(norm(), norm()),
-            )
-
-        super().__init__(decoder_parts(build, dims, layer, norm()))
-
-    def layout(self, hf: ConfigView, build: BuildContext, layers: int, head_dim: int) -> Layout:
-        return [(0, Rotary(build, read_rope(hf, head_dim)))] * layers
+        dims = read_dims(WithDefaults(hf, _DEFAULTS))
+        layout = [(0, Rotary(build, read_rope(hf, dims.head_dim)))] * dims.layers
+        super().__init__(_decoder(hf, build, dims, layout))
 
 
-class Olmo3ForCausalLM(Olmo2ForCausalLM):
-    def layout(self, hf: ConfigView, build: BuildContext, layers: int, head_dim: int) -> Layout:
-        rope = read_rope(hf, head_dim, "full_attention", theta=_THETA3)
-        local = (hf.get("rope_parameters") or {}).get("sliding_attention")
-        plain = read_rope(hf, head_dim, "sliding_attention", theta=_THETA3) if local else replace(rope, kind="default")
-        full, sliding = Rotary(build, rope), Rotary(build, plain)
-        in_turn = ["full_attention" if index % 4 == 3 else "sliding_attention" for index in range(layers)]
+class Olmo3ForCausalLM(DecoderLM):
+    weights = OLMO2_WEIGHTS
+
+    def __init__(self, hf: ConfigView, build: BuildContext) -> None:
+        dims = read_dims(WithDefaults(hf, _DEFAULTS))
+        rope = read_rope(hf, dims.head_dim, "full_attention", theta=_THETA3)
+        plain = replace(rope, kind="default")
+        if (hf.get("rope_parameters") or {}).get("sliding_attention"):
+            plain = read_rope(hf, dims.head_dim, "sliding_attention", theta=_THETA3)
+        rotaries = {"full_attention": Rotary(build, rope), "sliding_attention": Rotary(build, plain)}
+        in_turn = ["full_attention" if index % 4 == 3 else "sliding_attention" for index in range(dims.layers)]
         types = hf.get("layer_types") or in_turn
         windows = layer_windows(build, hf.get("sliding_window", 4096), types)
-        rotaries = [sliding if kind == "sliding_attention" else full for kind in types]
-        return list(zip(windows, rotaries, strict=False))
+        layout = [(window, rotaries[kind]) for window, kind in zip(windows, types, strict=True)]
+        super().__init__(_decoder(hf, build, dims, layout))
+
+
+def _decoder(hf: ConfigView, build: BuildContext, dims: Dims, layout: list[tuple[int, Rotary]]) -> DecoderParts:
+    """layout: window and rotation of each layer"""
+    bias = bool(hf.get("attention_bias", False))
+
+    def norm() -> RMSNorm:
+        return RMSNorm(build, dims.hidden, dims.eps)
+
+    def layer(index: int) -> SandwichLayer:
+        window, rotary = layout[index]
+        spec = AttentionSpec(dims.hidden, dims.shape(window), qkv_bias=bias, out_bias=bias)
+        return SandwichLayer(
+            WholeNormAttention(build, index, spec, rotary, dims.eps),
+            GatedMLP(build, dims.hidden, dims.intermediate, dims.activation),
+            before=(NoNorm(), NoNorm()),
+            after=(norm(), norm()),
+        )
+
+    return decoder_parts(build, dims, layer, norm())
 
 
 class WholeNormAttention(Attention):

@@ -9,8 +9,8 @@ from cadence.models.interface.build import BuildContext
 
 
 def alibi_bias(build: BuildContext, heads: int, steepest: float = 8.0, factor: float = 1.0) -> DistanceBias:
-    """A key at distance d before its query gets -factor * slope * d. Slopes are 2^(-steepest * i / n), i from 1 to n, the
-    highest power of two that is not more than `heads`; further heads have every second of those of 2 n."""
+    """A key at distance d before its query gets -factor * slope * d. Slopes are 2^(-steepest * i / n), i from 1 to n,
+    the highest power of two that is not more than `heads`; further heads have every second of those of 2 n."""
     power = 1 << (heads.bit_length() - 1)
     exponents = [index / power for index in range(1, power + 1)]
     exponents += [index / (2 * power) for index in range(1, 2 * (heads - power), 2)]

@@ -97,8 +97,7 @@ class LogitsBias(nn.Module):
         self.weight.zero_()
 
     def forward(self, logits: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
-        first = ctx.ops.zeros_like(logits.new_empty(logits.shape[0], dtype=torch.int64))
-        return ctx.ops.add_rows(logits, self.weight.view(1, -1), first, 0)
+        return ctx.ops.add_bias(logits, self.weight.view(-1))
 
 
 class NoLogitsBias(nn.Module):

@@ -203,7 +203,7 @@ struct clip {
     char *out;
     const char *x;
     int64_t rows, width, x_stride;
-    Float most;
+    Float cap;
     int64_t dtype;
 };
 
@@ -211,6 +211,13 @@ struct add {
     char *out;
     const char *x, *y;
     int64_t rows, width, dtype;
+};
+
+/* Every row of x, and y [width]. */
+struct add_bias {
+    char *out;
+    const char *x, *y;
+    int64_t rows, width, dtype, y_dtype;
 };
 
 /* out = x + table[ids + offset], rows that must exist. */
