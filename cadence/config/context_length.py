@@ -1,4 +1,8 @@
-"""How many tokens a model was made for, read off its config."""
+"""How many tokens a model was made for, read off its config.
+
+Layers that keep a state take as long for the millionth token as for the first. A model of these alone has no limit but
+the user's, and a usual length where there is none.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,23 @@ from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError
 
 RELATIVE_LENGTH = 512  # of models that know distances alone, as T5 was trained, where their files say nothing
+STATE_LENGTH = 32768  # usual, of models without attention
+WITHOUT_ATTENTION = ("MambaForCausalLM", "Mamba2ForCausalLM", "FalconMambaForCausalLM", "Rwkv7ForCausalLM")
+NO_LIMIT = 2**30  # tokens
 UNSAID = ("Bloom", "Falcon")
 UNSAID_LENGTH = 2048  # these were trained with, where their files say nothing
 ALREADY_SCALED = ("longrope", "su", "llama3", "default")  # max_position_embeddings is the extended length
 
 
+def context_limit(hf: HFConfig) -> int:
+    """The longest context that may be asked for."""
+    return NO_LIMIT if hf.family in WITHOUT_ATTENTION else model_context_length(hf)
+
+
 def model_context_length(hf: HFConfig) -> int:
+    """The usual context: the longest, where there is a limit."""
+    if hf.family in WITHOUT_ATTENTION:
+        return STATE_LENGTH
     lengths = [value for key in LENGTHS if (value := hf.get(key)) is not None]
     if not lengths and hf.get("is_encoder_decoder") and hf.get("relative_attention_num_buckets"):
         lengths = [RELATIVE_LENGTH]

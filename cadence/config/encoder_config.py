@@ -13,10 +13,14 @@ from cadence.config.hf import HFConfig
 @dataclass(frozen=True, slots=True)
 class EncoderConfig:
     max_len: int = 0  # positions of its output; 0 = the model has no encoder
-    reads_audio: bool = False  # else text
+    mels: int = 0  # of the sound it reads; 0 = it reads text
     begins: tuple[int, ...] = ()  # tokens before the decoder's first own one; () = the model's files name none
     directory: Path = field(default=Path(), compare=False)  # of the model's files
     barred: tuple[tuple[int, ...], ...] = ()  # sequences of tokens that the model's files rule out
+
+    @property
+    def reads_audio(self) -> bool:
+        return self.mels > 0
 
     @property
     def exists(self) -> bool:
@@ -32,7 +36,7 @@ def resolve_encoder(hf: HFConfig) -> EncoderConfig:
     positions = hf.get("max_source_positions")
     return EncoderConfig(
         max_len=positions or model_context_length(hf),
-        reads_audio=hf.get("num_mel_bins") is not None,
+        mels=hf.get("num_mel_bins") or 0,
         begins=_begins(hf),
         directory=hf.source.parent,
         barred=tuple(map(tuple, _said(hf, "bad_words_ids") or ())),

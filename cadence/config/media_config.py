@@ -9,7 +9,8 @@ from typing import Any
 
 from cadence.config.files.tower_weights import MAY_LACK
 from cadence.config.hf import HFConfig
-from cadence.core.architectures import SEEING
+from cadence.core.architectures import ENCODER_DECODERS, ENCODERS, SEEING
+from cadence.core.errors import ConfigError
 
 MOST_VECTORS = 16_384  # of one content
 
@@ -35,6 +36,9 @@ def resolve_media(hf: HFConfig, enable_prompt_embeds: bool, max_model_len: int) 
     sees = hf.family in SEEING and not (hf.family in MAY_LACK and hf.get("vision_config") is None)
     if not sees and not enable_prompt_embeds:
         return NO_MEDIA
+    if enable_prompt_embeds and hf.family in (*ENCODERS, *ENCODER_DECODERS):
+        message = f"enable_prompt_embeds cannot be used: {hf.name} has an encoder, and vectors are for decoders"
+        raise ConfigError(message, "enable_prompt_embeds")
     return MediaConfig(
         architecture=hf.family if sees else "",
         takes_vectors=enable_prompt_embeds,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cadence.config.encoder_config import resolve_encoder
 from cadence.config.hf import HFConfig
 from cadence.config.reference import ModelFiles
 from cadence.config.speculative_options import (
@@ -86,10 +87,7 @@ def _said_method(hf: HFConfig) -> str:
 def check_draft(target: HFConfig, draft: HFConfig, method: str) -> None:
     """What the two descriptions tell: whether a head was made for a model like this one. Whether the tokens of a draft
     model are the target's is seen by their tokenizers."""
-    for hf in (target, draft):
-        if hf.get("is_encoder_decoder"):
-            message = f"{hf.architecture} has an encoder: its drafts are looked up, by method ngram or suffix"
-            raise ConfigError(f"{OPTION}.method={method}: {message}", f"{OPTION}.method")
+    _check_encoders(target, draft, method)
     if method not in _HEADS:
         return
     hidden, expected = draft.get("target_hidden_size") or _size(draft), _size(target)
@@ -111,6 +109,26 @@ def check_draft(target: HFConfig, draft: HFConfig, method: str) -> None:
             f"{draft.source}: 'draft_vocab_size' is {drafted}, more than the {own} tokens of {target.name}",
             f"{OPTION}.model",
         )
+
+
+def _check_encoders(target: HFConfig, draft: HFConfig, method: str) -> None:
+    """Only a model that reads what the target's encoder reads can draft for it, and it drafts for no other."""
+    ours, theirs = resolve_encoder(target), resolve_encoder(draft)
+    if not (ours.exists or theirs.exists):
+        return
+    if method != "draft_model":
+        message = f"{target.architecture} has an encoder: a model that has one drafts for it, or method ngram or suffix"
+        raise ConfigError(f"{OPTION}.method={method}: {message}", f"{OPTION}.method")
+    if not (ours.exists and theirs.exists):
+        one, other = (target, draft) if ours.exists else (draft, target)
+        message = f"{one.architecture} has an encoder and {other.architecture} none: they cannot draft for each other"
+        raise ConfigError(f"{OPTION}.model: {message}", f"{OPTION}.model")
+    if ours.mels != theirs.mels:
+        read = [f"{each.mels} mel bins" if each.mels else "texts" for each in (theirs, ours)]
+        raise ConfigError(f"{OPTION}.model: its encoder reads {read[0]}, the target's {read[1]}", f"{OPTION}.model")
+    if theirs.max_len < ours.max_len or (ours.mels and theirs.max_len != ours.max_len):
+        message = f"its encoder reads {theirs.max_len} positions, the target's {ours.max_len}"
+        raise ConfigError(f"{OPTION}.model: {message}", f"{OPTION}.model")
 
 
 def resolve_speculative(options: SpeculativeOptions, target: HFConfig, draft: DraftSource | None) -> SpeculativeConfig:

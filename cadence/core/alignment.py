@@ -20,9 +20,7 @@ class AlignmentSpec(Attachment):
     heads: tuple[tuple[int, int], ...]  # (layer of the decoder, head), whose attention counts
     feature: str = ALIGNMENT
 
-    lacking: ClassVar[str] = (
-        "word times need a model with an encoder, and all of its layers in one stage (pipeline_parallel_size=1)"
-    )
+    lacking: ClassVar[str] = "word times need a model with an encoder"
     samples: ClassVar[bool] = False
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 MOST_LAYERS = 1024  # more than any model has
 MOST_EXPERTS = 1024  # of a layer
+_MOST_NAMED = 24  # names in one message
 
 # Names as Hugging Face has them -> the module of `cadence.models` they are in, and their class if it has another name.
 _DECODERS = {
@@ -16,6 +17,7 @@ _DECODERS = {
     "CohereForCausalLM": "decoders.cohere",
     "Exaone4ForCausalLM": "decoders.exaone4",
     "FalconForCausalLM": "decoders.falcon",
+    "FalconMambaForCausalLM": "states.mamba",
     "GPT2LMHeadModel": "gpt2",
     "GPTJForCausalLM": "decoders.gptj",
     "GPTNeoXForCausalLM": "decoders.gpt_neox",
@@ -27,6 +29,8 @@ _DECODERS = {
     "GraniteForCausalLM": "decoders.granite",
     "GraniteMoeForCausalLM": "decoders.granite_moe",
     "LlamaForCausalLM": "llama",
+    "Mamba2ForCausalLM": "states.mamba2",
+    "MambaForCausalLM": "states.mamba",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
     "MptForCausalLM": "decoders.mpt",
@@ -147,4 +151,6 @@ def unsupported(architecture: str, supported: Iterable[str] = ARCHITECTURES) -> 
     if family is not None:
         closest = " and ".join(family.relatives)
         sentence += f" ({family.nature}; {f'closest: {closest}' if closest else 'nothing related is supported'})"
-    return f"{sentence}; supported: {', '.join(sorted(supported))}"
+    names = sorted(supported)
+    known = f"supported: {', '.join(names)}" if len(names) <= _MOST_NAMED else "`cadence models` lists those that are"
+    return f"{sentence}; {known}"

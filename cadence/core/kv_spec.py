@@ -91,7 +91,7 @@ class KVLayout:
             for group in self.groups
         ]
         layers = [self.layers[layer] for layer in own]
-        if all(layer.passing for layer in layers):
+        if layers and all(layer.passing for layer in layers):
             return _one_place(layers, self.block_size, self.dtype)
         plan = _pack(groups, [layer.part_bytes(self.block_size, self.dtype) for layer in layers])
         return plan.layout(layers, self.block_size, self.dtype)
@@ -104,7 +104,10 @@ class KVLayout:
 
 def plan_layout(layers: Sequence[LayerKV], block_size: int, dtype: str) -> KVLayout:
     """Layers all alike: groups of as many as the rarest kind has, of one slot each. Else groups of whatever number
-    makes the fewest bytes of a long text, full attention first: its blocks are never given back."""
+    makes the fewest bytes of a long text, full attention first: its blocks are never given back. No layers: no
+    groups."""
+    if not layers:
+        return KVLayout(block_size=block_size, dtype=dtype, groups=(), layers=(), places=(), slots=())
     if all(layer.passing for layer in layers):
         return _one_place(layers, block_size, dtype)
     by_kind: _ByKind = {}

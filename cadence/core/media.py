@@ -78,5 +78,10 @@ class MediaInput(Attachment):
     lacking: ClassVar[str] = "this engine's model takes text alone: it has no tower that sees or hears"
 
     @property
+    def has_vectors(self) -> bool:
+        """In the place of all its tokens, of which nobody knows which they are."""
+        return any(item.kind == VECTORS for item in self.items)
+
+    @property
     def keys_spans(self) -> Sequence[KeysSpan]:
         return [KeysSpan(item.start, item.end, item.digest, item.both_ways) for item in self.items]

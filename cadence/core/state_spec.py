@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+STATES = "states"  # the feature's name
 STATE_BYTES = 4  # an entry of a recurrent state: float32
 
 
@@ -30,3 +31,34 @@ class LayerState:
     def snapshot_bytes(self, itemsize: int) -> int:
         """Of a state that is kept after a request, or for another that begins alike."""
         return self.row_bytes(0, itemsize)
+
+
+@dataclass(frozen=True, slots=True)
+class StateRoom:
+    """How many states there is memory for."""
+
+    rows: int  # of running requests; 0: no layer of the model keeps a state
+    snapshots: int = 0  # of states that are kept for requests to come
+
+
+@dataclass(frozen=True, slots=True)
+class StateStats:
+    """Of snapshots. Saved, restored and evicted ones are counted from the start."""
+
+    slots: int = 0
+    used: int = 0  # of these
+    saved: int = 0
+    restored: int = 0
+    evicted: int = 0
+
+    def plus(self, other: StateStats) -> StateStats:
+        return StateStats(
+            slots=self.slots + other.slots,
+            used=self.used + other.used,
+            saved=self.saved + other.saved,
+            restored=self.restored + other.restored,
+            evicted=self.evicted + other.evicted,
+        )
+
+
+NO_STATE_STATS = StateStats()

@@ -23,7 +23,7 @@ from cadence.device.base import Output
 from cadence.device.pool import NoPool, Pool, ThreadPool
 from cadence.device.torch_private import UncompiledDispatchMode
 
-WORDS = 27  # of one call, at most: COMMAND_WORDS of commands.h
+WORDS = 29  # of one call, at most: COMMAND_WORDS of commands.h
 _CHUNK = 1 << 24  # bytes the arena grows by
 _ALIGNMENT = 64  # bytes
 

@@ -64,7 +64,9 @@ class CpuDevice:
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         # numpy asks the system for zeroed pages and touches none; torch.zeros would write them all.
-        return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)
+        if not (count := math.prod(shape)):
+            return torch.zeros(shape, dtype=dtype)
+        return torch.from_numpy(np.zeros(count * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)
 
     def torch_on(self, count: int) -> AbstractContextManager[None]:
         return self._one_torch_thread() if count <= _FEW and self.calls.num_threads > 1 else nullcontext()

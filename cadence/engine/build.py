@@ -14,10 +14,19 @@ from cadence.config.caps import Caps
 from cadence.config.engine_config import EngineConfig, ModelConfig
 from cadence.config.generation import default_sampling
 from cadence.config.resolve.resolve import fit_context, idle_options
-from cadence.core.contract.control import ALLOCATE_KV, KV_BLOCKS, RESET_ENCODER_CACHE, WARM_UP
+from cadence.config.resolve.states import fit_states
+from cadence.core.contract.control import (
+    ALLOCATE_KV,
+    ALLOCATE_STATES,
+    KV_BLOCKS,
+    RESET_ENCODER_CACHE,
+    STATE_ROOM,
+    WARM_UP,
+)
 from cadence.core.kv_spec import KVLayout
 from cadence.core.sampling_params import is_on_device
-from cadence.engine.adapter_preparer import AdapterPreparer
+from cadence.core.state_spec import StateRoom
+from cadence.engine.adapter_preparer import AdapterPreparer, Call
 from cadence.engine.any_core import AnyCore
 from cadence.engine.core import EngineCore
 from cadence.engine.grammar_preparer import GrammarPreparer
@@ -37,6 +46,8 @@ from cadence.scheduler.features.host_bound import HostBound
 from cadence.scheduler.features.media.cache import EncoderCache
 from cadence.scheduler.features.media.feature import MediaContents
 from cadence.scheduler.features.pooling.feature import PooledRequests
+from cadence.scheduler.features.states.feature import StateSnapshots
+from cadence.scheduler.features.states.snapshots import Snapshots
 from cadence.scheduler.kv.sizing import max_len_that_fits
 from cadence.scheduler.scheduler import Scheduler
 from cadence.text.null_tokenizer import AnyTokenizer
@@ -83,12 +94,12 @@ def build_engine(
         opened = new_executor(args.device, resolve, logits_processors)
         tokenizer = tokenizer_job.result()
     check_vocabulary(tokenizer, opened.vocab_size)
-    call, config, layout = opened.executor.call, opened.config, opened.layout
-    num_blocks = config.cache.num_blocks_override or call(KV_BLOCKS, None)
+    call, layout = opened.executor.call, opened.layout
+    config, states = _with_states(opened.config, call)
+    num_blocks = _num_blocks(config, layout, call)
     config = fit_context(config, args, _longest_request(config, layout, num_blocks))
-    slots = AdapterSlots(config.scheduler.adapter_slots)
-    encoded = EncoderCache(config.scheduler.encoder_cache)
-    features = _features(config, layout, slots, encoded, logits_processors)
+    slots, encoded = AdapterSlots(config.scheduler.adapter_slots), EncoderCache(config.scheduler.encoder_cache)
+    features = _features(config, layout, slots, encoded, logits_processors, states)
     scheduler = _scheduler(config, layout, num_blocks, features)
     call(ALLOCATE_KV, num_blocks)
     call(WARM_UP, config.device.warmup)
@@ -108,6 +119,21 @@ def build_engine(
         device_name=opened.caps.name,
         default_sampling=default_sampling(args, config.model.hf),
     )
+
+
+def _with_states(config: EngineConfig, call: Call) -> tuple[EngineConfig, StateRoom]:
+    """What rows keep beside keys has its memory before the KV cache gets the rest."""
+    room: StateRoom = call(STATE_ROOM, None)
+    if room.rows:
+        call(ALLOCATE_STATES, room)
+    return fit_states(config, room), room
+
+
+def _num_blocks(config: EngineConfig, layout: KVLayout, call: Call) -> int:
+    """Without attention there is the null block alone."""
+    if not layout.groups:
+        return 1
+    return config.cache.num_blocks_override or call(KV_BLOCKS, None)
 
 
 def _scheduler(config: EngineConfig, layout: KVLayout, num_blocks: int, features: Sequence[HostFeature]) -> Scheduler:
@@ -168,6 +194,7 @@ def _features(
     slots: AdapterSlots,
     encoded: EncoderCache,
     logits_processors: Sequence[Callable[..., Any]],
+    states: StateRoom,
 ) -> list[HostFeature]:
     """All that the scheduler has beside itself, in the order in which they are asked."""
     features: list[HostFeature] = []
@@ -175,11 +202,12 @@ def _features(
         features.append(HostBound())
     if slots.count:
         features.append(slots)
+    if states.rows and config.cache.enable_prefix_caching:
+        features.append(StateSnapshots(Snapshots(states.snapshots), layout.block_size))
     if config.scheduler.max_encoder_len:
         budget = config.scheduler.max_num_encoder_tokens
         features.append(EncoderContents(layout.groups, budget, slots.slot_of))
-        if config.parallel.pipeline_parallel_size == 1:  # a stage does not see where the layers of others look
-            features.append(AlignedRequests())
+        features.append(AlignedRequests())
     if config.scheduler.encoder_cache:
         features.append(MediaContents(encoded, config.scheduler.max_num_encoder_tokens))
     if config.speculative.enabled:

@@ -124,7 +124,7 @@ def _place(model: AnyModel, path: str, kind: TargetKind) -> Place:
         return Place.TOKENS if path.startswith(("embed", "encoder")) else Place.WANTED
     _, index, inner = path.split(".", 2)
     layer = model.layers[int(index)]
-    before = ("attn.qkv", *_ENCODED)
+    before = (*(f"attn.{name}" for name in layer.attn.before_narrowing), *_ENCODED)
     if not isinstance(layer, PostNormLayer | CrossPostNormLayer):
         before = (*before, "attn_norm")
     return Place.WANTED if layer.attn.narrows and inner not in before else Place.TOKENS

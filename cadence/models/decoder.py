@@ -1,7 +1,7 @@
 """The decoder all families share: an embedding, layers on a residual stream, a norm, a head.
 
 The stream is carried as a pair (x, residual) whose sum is its value, so that every addition falls together with the
-norm that follows it.
+norm that follows it. `attn` of a layer is any `Mixer`: attention, or what keeps a state in its place.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import nn
 
 from cadence.core.kv_spec import LayerKV
 from cadence.core.pooling import EMBED
+from cadence.core.state_spec import LayerState
 from cadence.kernels.interface.attention_batch import Sees
 from cadence.kernels.interface.rope_ops import NO_AXES, AxesTable
 from cadence.models.interface.model import ForwardContext, ModelInputs, PoolHead
@@ -23,6 +24,7 @@ from cadence.models.interface.stage import Absent, own_layers
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
 from cadence.models.layers.experts import Experts
+from cadence.models.layers.mixer import Mixer
 from cadence.models.layers.mlp import ExactGeluMLP, GatedMLP, PlainMLP
 from cadence.models.layers.norm import Norm
 from cadence.models.layers.tower import NoTower, Tower
@@ -37,9 +39,7 @@ class PreNormLayer(nn.Module):
     """Norm before attention, norm before the feed-forward block. `terms`: all norms it meets are RMS norms, which may
     get what the blocks give in terms to add up."""
 
-    def __init__(
-        self, attn: Attention, mlp: FeedForward, attn_norm: Norm, mlp_norm: Norm, *, terms: bool = False
-    ) -> None:
+    def __init__(self, attn: Mixer, mlp: FeedForward, attn_norm: Norm, mlp_norm: Norm, *, terms: bool = False) -> None:
         super().__init__()
         self.attn, self.mlp = attn, mlp
         self.attn_norm, self.mlp_norm = attn_norm, mlp_norm
@@ -48,6 +48,19 @@ class PreNormLayer(nn.Module):
     def forward(self, x: torch.Tensor, residual: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> Stream:
         x, residual = self.attn.after(self.attn_norm, x, residual, inputs, ctx, terms=self.terms)
         return self.mlp.after(self.mlp_norm, x, residual, ctx, terms=self.leaves_terms)
+
+
+class MixerLayer(nn.Module):
+    """As `PreNormLayer`, without a feed-forward block."""
+
+    def __init__(self, attn: Mixer, attn_norm: Norm, *, terms: bool = False) -> None:
+        super().__init__()
+        self.attn = attn
+        self.attn_norm = attn_norm
+        self.leaves_terms = terms
+
+    def forward(self, x: torch.Tensor, residual: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> Stream:
+        return self.attn.after(self.attn_norm, x, residual, inputs, ctx, terms=self.leaves_terms)
 
 
 class SandwichLayer(nn.Module):
@@ -99,7 +112,7 @@ class ParallelLayer(nn.Module):
         return ctx.ops.add(self.attn(normed, inputs, ctx), self.mlp(beside, ctx)), kept
 
 
-Layer = PreNormLayer | SandwichLayer | PostNormLayer | ParallelLayer
+Layer = PreNormLayer | MixerLayer | SandwichLayer | PostNormLayer | ParallelLayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +122,7 @@ class DecoderParts:
     norm: Norm  # after the last layer
     lm_head: LMHead
     tower: Tower = field(default_factory=NoTower)
+    unit: float = 1.0  # the stream is carried as multiples of it
 
 
 class DecoderLM(MappedModule):
@@ -128,32 +142,44 @@ class DecoderLM(MappedModule):
         self.norm = parts.norm
         self.lm_head = parts.lm_head
         self.tower = parts.tower
+        self._unit = parts.unit
         self.heads = nn.ModuleDict()  # each a `PoolHead`, beside that of hidden states as they are
         self.entry: StageEntry = FromTokens(parts.embed)
         self.vocab_size = parts.lm_head.vocab_size
-        self.own_blocks = self.own_layers = own_layers(parts.layers)
-        if self.own_layers and self.own_layers.stop == len(parts.layers):
+        self.own_blocks = own_layers(parts.layers)
+        places = [mixer.place for mixer in self._mixers() if mixer.kv is not None]
+        self.own_layers = range(places[0], places[-1] + 1) if places else range(0)
+        for place, mixer in enumerate(mixer for mixer in self._mixers() if mixer.state is not None):
+            mixer.state_place = place
+        if self.own_blocks and self.own_blocks.stop == len(parts.layers):
             self.layers[-1].attn.narrows = True
 
     def kv_layers(self) -> list[LayerKV]:
         """Both ways keys serve one forward alone, and a window is not one that slides."""
-        found = [layer.attn.kv for layer in self._own()]
+        found = [kv for mixer in self._mixers() if (kv := mixer.kv) is not None]
         return found if self.sees is Sees.CAUSAL else [replace(kv, window=0, passing=True) for kv in found]
+
+    def state_layers(self) -> list[LayerState]:
+        return [state for mixer in self._mixers() if (state := mixer.state) is not None]
 
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         x, residual = self.entry.enter(inputs, ctx)
-        for index, layer in zip(self.own_layers, self._own(), strict=True):
+        for index, layer in zip(self.own_blocks, self._own(), strict=True):
             if index in ctx.aux.layers:
-                ctx.aux.put(index, layer.attn_norm.add(x, residual, ctx)[1])
+                stream = layer.attn_norm.add(x, residual, ctx)[1]
+                ctx.aux.put(index, stream if self._unit == 1.0 else ctx.ops.times(stream, self._unit))
             x, residual = layer(x, residual, inputs, ctx)
         return self.norm.add(x, residual, ctx)[0]
 
     def _own(self) -> Iterator[nn.Module]:
-        return islice(self.layers, self.own_layers.start, self.own_layers.stop)
+        return islice(self.layers, self.own_blocks.start, self.own_blocks.stop)
+
+    def _mixers(self) -> Iterator[Mixer]:
+        return (layer.attn for layer in self._own())
 
     def axes(self) -> AxesTable:
         """What turns tokens, by the axes of their positions."""
-        return next((layer.attn.rotary.axes for layer in self._own()), NO_AXES)
+        return next((mixer.axes for mixer in self._mixers() if mixer.kv is not None), NO_AXES)
 
     def pool_heads(self) -> Mapping[str, PoolHead]:
         return {EMBED: SameVector(), **self.heads}

@@ -13,6 +13,7 @@ from torch import nn
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import LayerKV
 from cadence.core.pooling import EMBED
+from cadence.core.state_spec import LayerState
 from cadence.kernels.interface.attention_batch import NO_BIAS, AttentionShape, DistanceBias, Sees
 from cadence.models.decoder import Layer, PostNormLayer
 from cadence.models.dims import split_heads
@@ -94,6 +95,9 @@ class EncoderModel(MappedModule):
         """A layer's keys serve its own queries in one forward: all layers write theirs to the same place."""
         shapes = [layer.attn.shape for layer in self._own()]
         return [LayerKV(shape.num_kv_heads, shape.head_dim, passing=True) for shape in shapes]
+
+    def state_layers(self) -> list[LayerState]:
+        return []
 
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         if self._is_post_norm:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from cadence.core.kv_spec import LayerKV
+from cadence.core.state_spec import LayerState
 from cadence.kernels.interface.attention_batch import Sees
 from cadence.kernels.interface.matrix import Pair
 from cadence.models.decoder import Layer
@@ -151,6 +152,9 @@ class EncoderDecoderLM(MappedModule):
 
     def kv_layers(self) -> list[LayerKV]:
         return [kv for layer in self._own() for kv in (layer.attn.kv, layer.cross.kv_layer)]
+
+    def state_layers(self) -> list[LayerState]:
+        return []
 
     def encoder_kv_layers(self) -> list[LayerKV]:
         return [replace(layer.attn.kv, passing=True) for layer in self.encoder.layers]

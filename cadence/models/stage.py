@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from cadence.models.decoder import PreNormLayer
+from cadence.models.decoder import MixerLayer, PreNormLayer
 from cadence.models.encoder import EncoderModel
 from cadence.models.encoder_decoder import CrossPreNormLayer, EncoderDecoderLM
 from cadence.models.interface.stage import Absent, Stage, even_partition
@@ -28,7 +28,7 @@ def as_stage(model: _Model, stage: Stage, dtype: torch.dtype) -> _Model:
     if stage.is_all:
         return model
     own, tied = model.own_blocks, _head_is_embedding(model)
-    size = model.layers[own.start].attn.out.weight.rows
+    size = model.layers[own.start].attn.width
     if not stage.is_first:
         model.entry = FromStage(stage.links, size, dtype, own.start)
     if not stage.is_last:
@@ -61,7 +61,7 @@ def balanced_partition(model: AnyModel, num_stages: int) -> tuple[int, ...]:
     """Of a model with shapes alone -> layers of each stage, such that all take about as long. Time goes with the size
     of matrices; a layer has attention beside them, and prompts need the head for one of their tokens only."""
     head = 0 if isinstance(model, EncoderModel) else _num_entries(model.lm_head)
-    layer = _num_entries(model.layers[0])
+    layer = _num_entries(model.layers) / len(model.layers)
     return even_partition(len(model.layers), num_stages, _HEAD_SHARE * head / layer)
 
 
@@ -73,5 +73,5 @@ def _num_entries(part: nn.Module) -> int:
 
 def _end_plain(layer: nn.Module) -> None:
     """No norm comes next that would add terms up."""
-    if isinstance(layer, PreNormLayer | CrossPreNormLayer):
+    if isinstance(layer, PreNormLayer | MixerLayer | CrossPreNormLayer):
         layer.leaves_terms = False

@@ -21,6 +21,7 @@ class Rule:
     part: str = ""
     transpose: bool = False  # matrices are stored [in, out]
     kernel: tuple[int, ...] = ()  # of a convolution, stored [out, in, *kernel]: ours has an input's taps side by side
+    taps: bool = False  # a convolution of each channel by itself, stored [channels, 1, taps]
     columns: tuple[int, int] = (0, 1)  # (i, n): ours is the i-th of n equal ranges of the stored matrix's inputs
     times: float = 1.0  # multiplied in float32
     add: float = 0.0  # added in float32, after that

@@ -10,6 +10,7 @@ import torch
 
 from cadence.core.contract.step import RowOutput
 from cadence.core.contract.table import RequestTable
+from cadence.core.state_spec import StateRoom
 from cadence.kernels.interface.row_ops import StepBatch
 from cadence.models.interface.model import ForwardContext, LayerCache
 from cadence.runner.layout import BatchLayout
@@ -90,6 +91,9 @@ class DeviceFeature:
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
         """Of the model's layers, by layer, from now on."""
+
+    def allocate(self, room: StateRoom) -> None:
+        """There is memory for so many states, from now on."""
 
     def rows_of(self, payload: Any) -> Sequence[int]:
         """Running rows that `apply` writes: the results of earlier forwards must be here for them."""

@@ -53,13 +53,12 @@ class ForwardPass:
     def __init__(self, parts: ForwardParts) -> None:
         self.parts = parts
         self._buffers = parts.new_buffers()
-        self.caches: Sequence[LayerCache] = ()  # by layer; others' are not looked at
+        self.caches: Sequence[LayerCache] = ()  # by layer; others' are not looked at. Those of a proposer come last
         self.no_logits = torch.zeros((0, 0), device=parts.device.torch_device)
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
         """Of all layers that are here, the model's first."""
-        own = self.parts.model.own_layers
-        self.caches = [*[caches[0]] * own.start, *caches[: len(own)]]
+        self.caches = [*caches[:1] * self.parts.model.own_layers.start, *caches]
         self.parts.after.use_caches(caches)
         self.parts.graphs.forget()
 

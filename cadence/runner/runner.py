@@ -87,6 +87,10 @@ class Runner:
         for feature in self._parts.features.values():
             feature.use_caches(self._parts.forward.caches)
 
+    @property
+    def features(self) -> Mapping[str, DeviceFeature]:
+        return self._parts.features
+
     def vacate(self, row: int) -> None:
         """Ends a row outside any plan."""
         self._parts.loop.await_rows([row])

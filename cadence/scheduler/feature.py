@@ -68,6 +68,14 @@ class HostFeature:
         in which no row has begun has room for any."""
         return True
 
+    def longest_hit(self, hashes: Sequence[bytes], limit: int) -> int:
+        """Most leading blocks of a prompt, at most `limit`, whose keys are cached, after which it can go on with what
+        the feature has. hashes: digests of the prefixes that end with each"""
+        return limit
+
+    def forget(self, request: RequestState | None) -> None:
+        """What it has kept of a request's prefixes is not trusted; None: of all requests."""
+
     @property
     def cut_rows(self) -> Iterable[int]:
         """Running rows of whose prompts `cut` may have something to say."""

@@ -27,6 +27,7 @@ class RequestState:
     """Counters of running requests lie in `RowTable`, by row; here is what outlives a row."""
 
     __slots__ = (
+        "begins_at",
         "blocks",
         "digests",
         "first_scheduled_time",
@@ -82,6 +83,7 @@ class RequestState:
         self.digests = tuple([(each.feature, each.keys_digest) for each in request.attachments if each.keys_digest])
         self.parked = False  # in the waiting queue
         self.row = NO_ROW  # kept after the end of the row until the last step naming it has returned
+        self.begins_at = 0  # tokens that were computed when it got its row
         self.num_cached = 0
         self.num_preemptions = 0
         self.first_scheduled_time = 0.0

@@ -50,7 +50,7 @@ class RowTable:
         """A request takes a row; step `step_id` computes its tokens from `cached` up to `end` -> whether it samples."""
         row = request.row = self._free.pop()
         self.requests[row] = request
-        known = len(request.tokens)
+        request.begins_at, known = cached, len(request.tokens)
         samples = request.samples and end == known
         self.known_np[row] = known
         self.length_np[row] = known + samples

@@ -59,6 +59,7 @@ class Scheduler:
         self._by_priority = config.policy == "priority"
         self._features = {feature.name: feature for feature in features}
         self._joined, self._left = with_own(features, "join"), with_own(features, "leave")
+        self._forgetting = with_own(features, "forget")
         self._max_model_len = max_model_len
         self._max_step_tokens = config.max_num_batched_tokens
         self._num_added = 0
@@ -66,7 +67,8 @@ class Scheduler:
         self._last_cut = 0  # the step that was cut last
         self._requests: dict[str, RequestState] = {}  # all that have not ended
         self._in_flight: dict[int, StepInFlight] = {}  # by step id
-        self._kv = KVManager(layout, num_blocks, cache.enable_prefix_caching, budget.in_flight)
+        hit_limits = [feature.longest_hit for feature in with_own(features, "longest_hit")]
+        self._kv = KVManager(layout, num_blocks, cache.enable_prefix_caching, budget.in_flight, hit_limits)
         self._rows = RowTable(config.max_num_seqs)
         self._waiting = WaitingQueue()
         self._running = RunningList()
@@ -213,6 +215,8 @@ class Scheduler:
         if self._running or self._retiring:
             return False
         self._kv.reset_prefix_cache()
+        for feature in self._forgetting:
+            feature.forget(None)
         return True
 
     def snapshot(self, with_blocks: bool) -> EngineState:
@@ -273,6 +277,8 @@ class Scheduler:
             if update.finish_reason is None:
                 update.finish_reason, update.stop_reason = FinishReason.ERROR, failure
                 self._kv.forget(request.blocks)
+                for feature in self._forgetting:
+                    feature.forget(request)
 
     def _close(self, step: StepInFlight) -> None:
         del self._in_flight[step.plan.step_id]

@@ -6,6 +6,7 @@ import torch
 
 from cadence.core.kv_spec import LayerKV
 from cadence.models.decoder import DecoderLM
+from cadence.models.encoder_decoder import EncoderDecoderLM
 from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.interface.model_proposer import DraftStates, DraftVocabulary, TargetStates
 
@@ -18,7 +19,7 @@ class DraftLM:
     aux_layers: tuple[int, ...] = ()
     most_drafts = 0
 
-    def __init__(self, model: DecoderLM, target_vocab: int, device: torch.device) -> None:
+    def __init__(self, model: DecoderLM | EncoderDecoderLM, target_vocab: int, device: torch.device) -> None:
         self._model = model
         self._known = min(model.vocab_size, target_vocab)
         self._nothing = torch.empty((0, 0), device=device)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from cadence.core.kv_spec import LayerKV
+from cadence.models.interface.encoder import EncoderDecoder
 from cadence.models.interface.model import LayerCache
 from cadence.models.interface.model_proposer import ModelProposer
 
@@ -35,6 +36,7 @@ class DraftModel:
     first_layer: int  # of its layers among all; the target's come before
     max_len: int  # tokens: no position of max_len or more is drafted from
     states: StatesOfToken = NO_STATES
+    readers: Sequence[EncoderDecoder] = ()  # itself, where it attends to what an encoder reads
 
     @property
     def waits(self) -> bool:
@@ -60,6 +62,7 @@ class NoDraftModel:
     states = NO_STATES
     waits = False
     aux_layers: tuple[int, ...] = ()
+    readers: Sequence[EncoderDecoder] = ()
 
     def kv_layers(self) -> list[LayerKV]:
         return []

@@ -9,11 +9,13 @@ from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.speculative import MODEL_METHODS, DraftSource, SpeculativeConfig
 from cadence.kernels.interface.collectives import ONE_RANK
 from cadence.models.decoder import DecoderLM
+from cadence.models.encoder_decoder import EncoderDecoderLM
 from cadence.models.interface.build import BuildContext
 from cadence.models.loader.load import load_model
 from cadence.models.loader.load_head import HeadSource, load_head
 from cadence.speculate.draft_lm import DraftLM
 from cadence.speculate.draft_model import NO_DRAFT_MODEL, AnyDraftModel, DraftModel, StatesOfToken
+from cadence.speculate.shared_encoder import share_encoder
 
 
 def load_draft(
@@ -45,4 +47,8 @@ def _model(config: ModelConfig, load: LoadConfig, build: BuildContext, target: D
     max_len = min(limit, model_context_length(config.hf))
     model = load_model(config, load, replace(build, max_model_len=max_len))
     proposer = DraftLM(model, target.vocab_size, build.device)
-    return DraftModel(proposer, model.vocab_size, len(target.kv_layers()), max_len)
+    readers = []
+    if isinstance(model, EncoderDecoderLM) and isinstance(target, EncoderDecoderLM):
+        share_encoder(target, model, build.ranks, build.device)
+        readers.append(model)
+    return DraftModel(proposer, model.vocab_size, len(target.kv_layers()), max_len, readers=readers)

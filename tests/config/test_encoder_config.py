@@ -57,7 +57,7 @@ def test_positions_are_those_of_the_table_or_of_training() -> None:
     assert encoder_of(T5 | {"n_positions": 128, "relative_attention_num_buckets": 32}).max_len == 128
     assert encoder_of(T5 | {"relative_attention_num_buckets": 32}).max_len == 512
     whisper = BART | {"max_source_positions": 1500, "max_target_positions": 448, "num_mel_bins": 80}
-    assert encoder_of(whisper) == EncoderConfig(max_len=1500, reads_audio=True)
+    assert encoder_of(whisper) == EncoderConfig(max_len=1500, mels=80)
 
 
 def test_sequences_that_are_ruled_out_are_read_from_either_file() -> None:

@@ -11,7 +11,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.media_intake import MediaIntake, resolve_intake
 from cadence.config.peer_env import applied
 from cadence.core.errors import ConfigError
-from cadence.core.media import IMAGE, VIDEO
+from cadence.core.media import AUDIO, IMAGE, VIDEO
 from cadence.media.fetch.reader import open_reader
 from cadence.media.limits import DEFAULT_LIMITS
 
@@ -38,7 +38,8 @@ def test_what_is_said_holds(tmp_path: Path) -> None:
     access = reader.urls.access
     assert access.local_root == tmp_path.resolve()
     assert access.domains == {"pictures.test", "xn--bcher-kva.test"} and access.max_redirects == 3
-    assert dict(reader.limits.per_prompt) == {IMAGE: 3, VIDEO: 0} and reader.sampling.num_frames == 5
+    as_made = DEFAULT_LIMITS.per_prompt[AUDIO]
+    assert dict(reader.limits.per_prompt) == {IMAGE: 3, VIDEO: 0, AUDIO: as_made} and reader.sampling.num_frames == 5
 
 
 def test_variables_of_vllm_hold_where_no_flag_is_given() -> None:
@@ -48,7 +49,8 @@ def test_variables_of_vllm_hold_where_no_flag_is_given() -> None:
     }  # fmt: skip
     reader = open_reader(resolve_intake(applied(EngineArgs(), found)))
     access = reader.urls.access
-    assert (dict(access.seconds), reader.limits.image_pixels, access.max_redirects) == ({IMAGE: 7, VIDEO: 8}, 1000, 0)
+    assert (access.seconds[IMAGE], access.seconds[VIDEO]) == (7, 8)
+    assert (reader.limits.image_pixels, access.max_redirects) == (1000, 0)
     given = EngineArgs(image_fetch_timeout=1, max_image_pixels=5, media_url_allow_redirects=True)
     reader = open_reader(resolve_intake(applied(given, found)))
     assert (reader.urls.access.seconds[IMAGE], reader.limits.image_pixels) == (1, 5)

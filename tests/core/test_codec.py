@@ -54,6 +54,7 @@ from cadence.core.errors import AdapterError, ConfigError, EngineDeadError, Inva
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.grammar import GRAMMAR
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
+from cadence.core.state_spec import StateRoom
 from cadence.engine.text.input_limits import InputLimits
 from cadence.engine.text.input_processor import InputProcessor
 from cadence.engine.text.parallel_sampling import fan_out
@@ -199,6 +200,7 @@ SAMPLES: dict[Any, Any] = {  # by the type of a payload or an answer
     list[int]: [1, 2**62],
     list[AdapterOutcome]: [AdapterOutcome("/sql", "9f", ""), AdapterOutcome("/no", "", "no such file")],
     AdapterSpec: AdapterSpec("sql", "/sql", "9f", 7),
+    StateRoom: StateRoom(64, 12),
     EngineState: EngineState(running=[RequestView("a", 1, 2, 3, 0)], block_owners=[0, 2]),
 }
 

@@ -11,7 +11,7 @@ import pytest
 
 from cadence import LLM, RequestOutput, SamplingParams
 from cadence.config.args import EngineArgs
-from cadence.core.architectures import ARCHITECTURES, ENCODER_DECODERS, ENCODERS
+from cadence.core.architectures import ARCHITECTURES, ENCODER_DECODERS, ENCODERS, SEEING
 from cadence.core.contract.step import StepPlan, StepResult
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import LayerKV, plan_layout
@@ -33,7 +33,7 @@ PLAIN = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
 
 
 def test_every_file_of_models_has_a_family_here() -> None:
-    others = {*ENCODERS.values(), *ENCODER_DECODERS.values()}
+    others = {*ENCODERS.values(), *ENCODER_DECODERS.values(), *SEEING.values()}
     assert set(ARCHITECTURES.values()) - others - set(FAMILIES) == set()
 
 

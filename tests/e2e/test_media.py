@@ -224,27 +224,6 @@ def counted(llm: LLM) -> tuple[int, int]:
     return int(found["vllm:mm_cache_queries"]), int(found["vllm:mm_cache_hits"])
 
 
-def test_vectors_are_what_tokens_would_be(tmp_path: Path) -> None:
-    directory = make_tiny("llama", tmp_path / "llama")
-    llm = LLM(model=str(directory), **BASE, enable_prompt_embeds=True)
-    from transformers import AutoModelForCausalLM
-
-    table = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).get_input_embeddings().weight.detach()
-    ids = [[5, 6, 7, 8, 9], list(range(20, 60))]
-    plain = answers(llm.generate([{"prompt_token_ids": each} for each in ids], GREEDY, use_tqdm=False))
-    vectors = [{"prompt_embeds": table[torch.tensor(each)]} for each in ids]
-    assert answers(llm.generate(vectors, GREEDY, use_tqdm=False)) == plain
-    refused = [
-        ({"prompt_embeds": torch.zeros(3, 7)}, "vectors of 7 entries; the model's have 64"),
-        ({"prompt_embeds": torch.zeros(64)}, r"must be \[tokens, hidden size\]"),
-        ({"prompt_embeds": torch.full((2, 64), torch.nan)}, "not finite"),
-        ({"prompt_embeds": "words"}, "must be numbers"),
-    ]
-    for given, message in refused:
-        with pytest.raises(InvalidRequestError, match=message):
-            llm.generate(given, GREEDY, use_tqdm=False)
-
-
 def test_a_picture_whose_tokens_see_each_other_must_fit_into_a_step(tmp_path: Path) -> None:
     llm = LLM(model=str(make_vision("gemma3", tmp_path / "gemma3")), **BASE, max_num_batched_tokens=15)
     with pytest.raises(InvalidRequestError, match="takes 16 tokens; this engine takes at most 15 at once"):

@@ -36,6 +36,7 @@ WAYS: dict[str, dict[str, Any]] = {
         "num_scheduler_steps": 4,
         "speculative_config": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1},
     },
+    "two stages, chunks": {"pipeline_parallel_size": 2, "max_num_batched_tokens": 16},
     "tiny pool, depth 2": {"num_gpu_blocks_override": 34, "async_scheduling": True, "max_num_batched_tokens": 16},
 }
 
@@ -100,7 +101,9 @@ def test_tokens_are_said_when_transformers_says(directory: Path, alone: list[np.
     assert len(set(expected_np.tolist())) > 1 or number == 2
 
 
-@pytest.mark.parametrize("way", mostly_wide(WAYS, ("chunks, no prefix cache", "tiny pool, depth 2")))
+@pytest.mark.parametrize(
+    "way", mostly_wide(WAYS, ("chunks, no prefix cache", "two stages, chunks", "tiny pool, depth 2"))
+)
 def test_the_same_values_in_any_company(directory: Path, alone: list[np.ndarray], way: str) -> None:
     llm = LLM(str(directory), **BASE | WAYS[way])
     numbers = [0, 1, 2, 1]

@@ -23,6 +23,7 @@ from cadence.core.contract.control import (
     LIST_ADAPTERS,
     PIN_ADAPTER,
     REMOVE_ADAPTER,
+    RESET_ENCODER_CACHE,
     RESET_PREFIX_CACHE,
     STATE,
     Where,
@@ -38,6 +39,7 @@ from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.engine.supervise.supervisor import Supervisor
 from cadence.executor.local.processes import ProcessExecutor
 from cadence.scheduler.features.adapters.slots import AdapterSlots
+from cadence.scheduler.features.media.cache import EncoderCache
 from tests.helpers.control_engine import BAD, CLEAR, DOUBLE, ENGINE_COMMAND, GET, SET, STICK, UNKNOWN
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]
@@ -234,5 +236,6 @@ def test_several_engines_give_one_answer() -> None:
 def test_the_engine_carries_out_every_verb_that_is_not_the_ranks() -> None:
     preparer: Any = AdapterPreparer(lambda verb, payload: None, 4, AdapterSlots(2))
     core = EngineCore(None, None, Intake([preparer], preparer.handlers()), 1, False)  # type: ignore[arg-type]
+    core.handle(RESET_ENCODER_CACHE, EncoderCache(1).forget)
     assert core._handlers.keys() == {verb.name for verb in CONTROL.values() if verb.at is Where.ENGINE}
     assert all(verb.deadline_s > 0 for verb in CONTROL.values())

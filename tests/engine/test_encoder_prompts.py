@@ -24,7 +24,7 @@ ENCODER = EncoderConfig(max_len=20, begins=(2, 7))
 LIMITS = InputLimits(
     vocab_size=512, max_model_len=12, max_logprobs=5, seed=7, eos_token_ids=frozenset({2}), encoder=ENCODER
 )
-HEARS = EncoderConfig(max_len=1500, reads_audio=True, begins=(3,))
+HEARS = EncoderConfig(max_len=1500, mels=80, begins=(3,))
 IDS = [5, 6, 9]
 SECOND = 16_000  # samples
 

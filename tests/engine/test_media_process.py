@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cadence import LLM, RequestOutput, RequestOutputKind, SamplingParams
@@ -29,6 +30,7 @@ OPTIONS: dict[str, Any] = {
     "max_num_seqs": 8,
     "max_num_batched_tokens": 16,
     "long_prefill_token_threshold": CHUNK,
+    "enable_prompt_embeds": True,
 }
 FIRST, SECOND = noise(40, 30, 1), noise(28, 28, 2)
 WORDS = "the quick brown fox jumps over the lazy dog " * 12  # a prompt of many chunks
@@ -44,6 +46,7 @@ PROMPTS: list[dict[str, Any]] = [
     asked("USER: <image> and then <image> one two three", SECOND, FIRST),
     asked(f"{WORDS}<image> to be or not to be", SECOND),  # its picture comes late
     asked("to be or not to be"),
+    {"prompt_embeds": np.random.default_rng(1).normal(0, 0.1, (40, 64))},  # in the place of tokens
 ]
 LATE = 3
 SEVERAL = 2  # completions of the first prompt

@@ -32,10 +32,7 @@ class ScriptedEngine:
     """Each request gets the next list of tokens, a token at a time."""
 
     def __init__(self, *replies: list[int], finish_reason: str = "stop") -> None:
-        self.config = SimpleNamespace(
-            model=SimpleNamespace(encoder=SimpleNamespace(max_len=1500)),
-            parallel=SimpleNamespace(pipeline_parallel_size=1),
-        )
+        self.config = SimpleNamespace(model=SimpleNamespace(encoder=SimpleNamespace(max_len=1500)))
         self.aligned: list[tuple[dict[str, Any], AlignmentSpec, str, dict[str, Any]]] = []
         self.asked: list[tuple[dict[str, Any], SamplingParams, str, dict[str, Any]]] = []
         self._replies = list(replies)
@@ -127,14 +124,6 @@ def test_words_are_asked_for_of_the_same_content_and_come_with_their_segments() 
     assert [(word.word, word.start, word.end) for word in segment.words] == [(" b", 0.0, 0.5), (" c", 0.5, 1.0)]
 
 
-def test_words_have_no_times_where_layers_lie_in_stages() -> None:
-    engine = ScriptedEngine([at(0), 1, 2, at(2), END])
-    engine.config.parallel.pipeline_parallel_size = 2
-    with pytest.raises(InvalidRequestError, match="pipeline_parallel_size=1"):
-        heard(engine, 3.0, TranscriptionParams(language="en", word_times=True))
-    heard(engine, 3.0, TranscriptionParams(language="en"))
-
-
 def test_a_temperature_is_tried_alone() -> None:
     engine = ScriptedEngine([at(0), 1, END])
     heard(engine, 3.0, TranscriptionParams(language="en", temperature=0.7))
@@ -184,7 +173,7 @@ def test_recordings_in_memory_are_bounded() -> None:
         await asyncio.gather(cancelled, return_exceptions=True)
         let_go.set()
         await asyncio.gather(first, second)
-        assert recordings._held == 0
+        assert recordings._held._held == 0
         recordings.close()
         return order
 

@@ -20,7 +20,7 @@ from cadence.models.interface.lora_batch import NO_LORA, LoraBatch
 from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens
 from cadence.runner.caches.storage import allocate_kv_cache
-from cadence.runner.features.encoder.encode import DeviceEncoder
+from cadence.runner.features.encoder.encode import ContentReader, DeviceEncoder
 from cadence.runner.features.encoder.rows import EncoderRows
 from cadence.runner.shapes import ExactShapes
 
@@ -65,7 +65,7 @@ class EncodedRows:
         self._tables = self._new_tables(layout, len(contents), -(-max_len // BLOCK))
         self.caches = allocate_kv_cache(layout, sum(table.numel() for table in self._tables) + 1, self._device)
         rows = EncoderRows(self._device, len(contents), self._ops, ExactShapes(len(contents), 64, False))
-        self.encoder = DeviceEncoder(self._device, self._ops, model, rows, layout, max_len)
+        self.encoder = DeviceEncoder(self._device, self._ops, [ContentReader(model)], rows, layout, max_len)
         self.encoder.use_caches(self.caches)
         self._slots = torch.tensor(slots or [NO_SLOT] * len(contents), dtype=torch.int32)
         with torch.inference_mode():

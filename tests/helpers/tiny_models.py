@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-MAX_LEN = 512  # tokens
-VOCAB = 320
-WINDOW = 32
-BOS, EOS, PAD = 0, 1, 2
+from tests.helpers.tiny_decoders import DECODER_MODELS, UNLIKE_OTHERS
+from tests.helpers.tiny_sizes import BOS, EOS, MAX_LEN, PAD, VOCAB, WINDOW, decoder_sizes
+from tests.helpers.tiny_states import STATE_MODELS
+
 SPECIAL = ("<|begin|>", "<|end|>", "<|pad|>", "<|user|>", "<|assistant|>")
 
 _SPREADS = {"lm_head.weight": 0.08, "embed_positions.weight": 0.04, "wpe.weight": 0.04, "bias": 0.05}  # by ending
@@ -27,7 +27,12 @@ _FAMILY_SPREADS = {
     "gemma2": (0.2, 0.02),
     "gemma3": (0.2, 0.02),
 }  # of the blocks, of the embedding; (0.15, 0.08) elsewhere
-_FINAL_NORMS = ("model.norm.weight", "transformer.ln_f.weight", "model.decoder.final_layer_norm.weight")
+_FINAL_NORMS = (
+    "model.norm.weight",
+    "backbone.norm_f.weight",
+    "transformer.ln_f.weight",
+    "model.decoder.final_layer_norm.weight",
+)
 _TEXT = (
     "the quick brown fox jumps over the lazy dog while the slow river runs to the sea",
     "a token is a piece of text and a model reads tokens one after another",
@@ -40,23 +45,6 @@ _TEMPLATE = (
 )
 
 
-def _decoder(**changes: Any) -> dict[str, Any]:
-    sizes = {
-        "vocab_size": VOCAB,
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": MAX_LEN,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "pad_token_id": PAD,
-        "tie_word_embeddings": False,
-    }
-    return sizes | changes
-
-
 def _rope(kind: str, **settings: Any) -> dict[str, Any]:
     return {"rope_type": kind, "rope_theta": 10_000.0, **settings}
 
@@ -64,7 +52,7 @@ def _rope(kind: str, **settings: Any) -> dict[str, Any]:
 def _llama(**changes: Any) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    return LlamaForCausalLM(LlamaConfig(**_decoder(**changes)))
+    return LlamaForCausalLM(LlamaConfig(**decoder_sizes(**changes)))
 
 
 def _llama3() -> Any:
@@ -75,46 +63,46 @@ def _llama3() -> Any:
 def _mistral() -> Any:
     from transformers import MistralConfig, MistralForCausalLM
 
-    return MistralForCausalLM(MistralConfig(**_decoder(sliding_window=WINDOW, head_dim=24)))
+    return MistralForCausalLM(MistralConfig(**decoder_sizes(sliding_window=WINDOW, head_dim=24)))
 
 
 def _qwen2(**changes: Any) -> Any:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     window = {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 2}
-    return Qwen2ForCausalLM(Qwen2Config(**_decoder(**window | changes)))
+    return Qwen2ForCausalLM(Qwen2Config(**decoder_sizes(**window | changes)))
 
 
 def _qwen3() -> Any:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    return Qwen3ForCausalLM(Qwen3Config(**_decoder(head_dim=32, tie_word_embeddings=True)))
+    return Qwen3ForCausalLM(Qwen3Config(**decoder_sizes(head_dim=32, tie_word_embeddings=True)))
 
 
 def _qwen3_moe(**changes: Any) -> Any:
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
     experts = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48, "head_dim": 32}
-    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**_decoder(**experts | changes)))
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**decoder_sizes(**experts | changes)))
 
 
 def _mixtral() -> Any:
     from transformers import MixtralConfig, MixtralForCausalLM
 
     experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": WINDOW}
-    return MixtralForCausalLM(MixtralConfig(**_decoder(**experts)))
+    return MixtralForCausalLM(MixtralConfig(**decoder_sizes(**experts)))
 
 
 def _smollm3(**changes: Any) -> Any:
     from transformers import SmolLM3Config, SmolLM3ForCausalLM
 
-    return SmolLM3ForCausalLM(SmolLM3Config(**_decoder(tie_word_embeddings=True, **changes)))
+    return SmolLM3ForCausalLM(SmolLM3Config(**decoder_sizes(tie_word_embeddings=True, **changes)))
 
 
 def _opt(**changes: Any) -> Any:
     from transformers import OPTConfig, OPTForCausalLM
 
-    sizes = _decoder(ffn_dim=96, tie_word_embeddings=True, **changes)
+    sizes = decoder_sizes(ffn_dim=96, tie_word_embeddings=True, **changes)
     for unused in ("intermediate_size", "num_key_value_heads"):
         del sizes[unused]
     return OPTForCausalLM(OPTConfig(**sizes))
@@ -130,14 +118,14 @@ def _gpt2() -> Any:
 def _gemma2() -> Any:
     from transformers import Gemma2Config, Gemma2ForCausalLM
 
-    config = _decoder(head_dim=24, sliding_window=WINDOW, query_pre_attn_scalar=16, tie_word_embeddings=True)
+    config = decoder_sizes(head_dim=24, sliding_window=WINDOW, query_pre_attn_scalar=16, tie_word_embeddings=True)
     return Gemma2ForCausalLM(Gemma2Config(**config, attn_logit_softcapping=5.0, final_logit_softcapping=4.0))
 
 
 def _gemma3(**changes: Any) -> Any:
     from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
-    config = _decoder(head_dim=24, sliding_window=WINDOW, query_pre_attn_scalar=16, tie_word_embeddings=True)
+    config = decoder_sizes(head_dim=24, sliding_window=WINDOW, query_pre_attn_scalar=16, tie_word_embeddings=True)
     rope = {
         "full_attention": _rope("linear", factor=4.0) | {"rope_theta": 100_000.0},
         "sliding_attention": _rope("default"),
@@ -150,7 +138,7 @@ def _phi3(**changes: Any) -> Any:
     from transformers import Phi3Config, Phi3ForCausalLM
 
     partial = {"rope_parameters": _rope("default", partial_rotary_factor=0.5), "sliding_window": WINDOW}
-    return Phi3ForCausalLM(Phi3Config(**_decoder(**partial | changes)))
+    return Phi3ForCausalLM(Phi3Config(**decoder_sizes(**partial | changes)))
 
 
 def _phi3_longrope() -> Any:
@@ -158,62 +146,6 @@ def _phi3_longrope() -> Any:
     rope = _rope("longrope", **factors, original_max_position_embeddings=MAX_LEN)
     lengths = {"max_position_embeddings": 2 * MAX_LEN, "original_max_position_embeddings": MAX_LEN}
     return _phi3(rope_parameters=rope, sliding_window=None, **lengths)
-
-
-_GRANITE = {
-    "embedding_multiplier": 6.0,
-    "residual_multiplier": 0.4,
-    "attention_multiplier": 0.2,
-    "logits_scaling": 0.7,
-}
-
-
-def _of(name: str, **changes: Any) -> Any:
-    """A model of transformers' class for a family."""
-    import transformers
-
-    config = getattr(transformers, f"{name}Config")(**_decoder(**changes))
-    return getattr(transformers, f"{name}ForCausalLM")(config)
-
-
-def _olmo3() -> Any:
-    yarn = _rope("yarn", factor=4.0, original_max_position_embeddings=MAX_LEN // 4)
-    rope = {"full_attention": yarn, "sliding_attention": _rope("default")}
-    return _of("Olmo3", sliding_window=WINDOW, rope_parameters=rope)
-
-
-def _gpt_neox(**changes: Any) -> Any:
-    rope = _rope("default", partial_rotary_factor=0.5)
-    return _of("GPTNeoX", rope_parameters=rope, num_key_value_heads=4, **changes)
-
-
-_GPT: dict[str, Any] = {"vocab_size": VOCAB, "bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
-
-
-def _gptj() -> Any:
-    from transformers import GPTJConfig, GPTJForCausalLM
-
-    return GPTJForCausalLM(GPTJConfig(n_embd=64, n_layer=4, n_head=4, n_positions=MAX_LEN, rotary_dim=8, **_GPT))
-
-
-def _bloom() -> Any:
-    from transformers import BloomConfig, BloomForCausalLM
-
-    return BloomForCausalLM(BloomConfig(hidden_size=48, n_layer=4, n_head=3, **_GPT))
-
-
-def _mpt() -> Any:
-    from transformers import MptConfig, MptForCausalLM
-
-    sizes = {"d_model": 48, "n_layers": 4, "n_heads": 3, "max_seq_len": MAX_LEN}
-    return MptForCausalLM(MptConfig(**sizes, attn_config={"clip_qkv": 1.5}, **_GPT))
-
-
-def _falcon(**changes: Any) -> Any:
-    from transformers import FalconConfig, FalconForCausalLM
-
-    sizes = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "max_position_embeddings": MAX_LEN}
-    return FalconForCausalLM(FalconConfig(**sizes, **_GPT, **changes))
 
 
 _FAMILIES: dict[str, Callable[[], Any]] = {
@@ -238,39 +170,18 @@ _FAMILIES: dict[str, Callable[[], Any]] = {
     "gpt2": _gpt2,
     "gemma2": _gemma2,
     "gemma3": _gemma3,
-    "granite": lambda: _of("Granite", **_GRANITE),
-    "olmo2": lambda: _of("Olmo2"),
-    "olmo3": _olmo3,
-    "gpt_neox": _gpt_neox,
-    "gpt_neox_in_turn": lambda: _gpt_neox(use_parallel_residual=False),
-    "phi": lambda: _of("Phi", rope_parameters=_rope("default", partial_rotary_factor=0.5)),
-    "starcoder2": lambda: _of("Starcoder2", sliding_window=WINDOW),
-    "cohere": lambda: _of("Cohere", tie_word_embeddings=True, logit_scale=0.6),
-    "cohere_norms": lambda: _of("Cohere", use_qk_norm=True),
-    "cohere2": lambda: _of("Cohere2", sliding_window=WINDOW),
-    "glm": lambda: _of("Glm", head_dim=16),
-    "glm4": lambda: _of("Glm4", head_dim=16),
-    "stablelm": lambda: _of("StableLm", use_qkv_bias=True),
-    "stablelm_norms": lambda: _of("StableLm", qk_layernorm=True, use_parallel_residual=True),
-    "exaone4": lambda: _of("Exaone4", sliding_window=WINDOW),
-    "gemma1": lambda: _of("Gemma", head_dim=24, tie_word_embeddings=True),
-    "gptj": _gptj,
-    "bloom": _bloom,
-    "mpt": _mpt,
-    "falcon": lambda: _falcon(multi_query=True),
-    "falcon_grouped": lambda: _falcon(new_decoder_architecture=True, num_kv_heads=2),
-    "falcon_in_turn": lambda: _falcon(multi_query=False, parallel_attn=False, bias=True),
-    "granite_moe": lambda: _of("GraniteMoe", **_GRANITE, num_local_experts=6, num_experts_per_tok=3),
     "phi3": _phi3,
     "phi3_longrope": _phi3_longrope,
 }
-FAMILIES = tuple(_FAMILIES)
+USUAL = (*_FAMILIES, *UNLIKE_OTHERS)  # families that are run where all are said to be; others with `--wide`
+FAMILIES = (*_FAMILIES, *DECODER_MODELS)
+_MAKERS = _FAMILIES | DECODER_MODELS | STATE_MODELS
 
 
 def make_tiny(family: str, directory: Path, *, sharded: bool = False, dtype: torch.dtype = torch.float32) -> Path:
     """Saves a model of `family` and its tokenizer into `directory`, which is made where needed, and returns it."""
     directory.mkdir(parents=True, exist_ok=True)
-    model = _FAMILIES[family]().eval()
+    model = _MAKERS[family]().eval()
     randomise(model, *_FAMILY_SPREADS.get(family, (0.15, 0.08)))
     model.to(dtype).save_pretrained(directory, max_shard_size="60KB" if sharded else "1GB")
     save_tokenizer(directory)
@@ -283,7 +194,7 @@ def randomise(model: torch.nn.Module, inner: float, embed: float) -> None:
     Embeddings are small beside what the blocks add: a tied head would repeat the last token forever otherwise.
     """
     generator = torch.Generator().manual_seed(20_250)
-    spreads = {"embed_tokens.weight": embed, "wte.weight": embed, **_SPREADS}
+    spreads = {"embed_tokens.weight": embed, "wte.weight": embed, "embeddings.weight": embed, **_SPREADS}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             spread = next((spread for ending, spread in spreads.items() if name.endswith(ending)), inner)

@@ -180,6 +180,16 @@ def experts(ops: CpuOps, dtype: torch.dtype, at: torch.Tensor) -> Tensors:
     return [matrices(ops, dtype, method).product(tokens(dtype, at, 1, 32), routes, gelu) for method, gelu in ways]
 
 
+def gated_norm(ops: CpuOps, dtype: torch.dtype, at: torch.Tensor) -> Tensors:
+    x, gate, weight = tokens(dtype, at, width=84), tokens(dtype, at, 1, 84), drawn(8, 84)
+    norms = ((group, first) for group in (84, 21) for first in (False, True))
+    return [ops.states.gated_norm(x, gate, weight, 1e-5, group=group, norm_first=first) for group, first in norms]
+
+
+def state_gate(ops: CpuOps, dtype: torch.dtype, at: torch.Tensor) -> Tensors:
+    return [ops.states.gate(tokens(dtype, at), tokens(dtype, at, 1), silu=silu) for silu in (False, True)]
+
+
 EVERY_OP: dict[str, Op] = {
     "embed": lambda ops, dtype, at: [ops.embed(IDS[at], weights(dtype, VOCABULARY, WIDTH), 1.7)],
     "rms_norm": rms_norm,
@@ -221,4 +231,6 @@ EVERY_OP: dict[str, Op] = {
     "lora.saved_logits": saved("logits"),
     "experts.route": route,
     "experts.packed": experts,
+    "states.gated_norm": gated_norm,
+    "states.gate": state_gate,
 }

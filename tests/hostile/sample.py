@@ -9,16 +9,15 @@ from tests.hostile.case import Case
 from tests.hostile.cases import ROUND, Cases
 from tests.hostile.values import fixed
 
-SAMPLED = 2300  # cases of which the sample is taken: every field has had its turn by then
-
 _GENERATORS = ((20, "one field"), (29, "several fields"), (32, "body"), (33, "framing"), (34, "headers"),
                (36, "target"), (39, "left"), (ROUND, "large"))  # fmt: skip
 _KINDS = {value.name: value.kind for value in fixed()}
 
 
-def sample(cases: Cases, count: int = SAMPLED) -> list[int]:
-    """Numbers of cases below `count` that have among them all their traits; small ones, if possible."""
-    made = (cases.case(number) for number in range(count))
+def sample(cases: Cases) -> list[int]:
+    """Numbers of cases, of those in which every field has its turn, that have among them all the traits of these; small
+    ones, if possible."""
+    made = (cases.case(number) for number in range(cases.one_turn))
     found = {case.number: (set(traits_of(case)), -len(case.request.body)) for case in made}
     missing = set().union(*(traits for traits, _ in found.values()))
     chosen = []

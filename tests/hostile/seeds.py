@@ -5,6 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from tests.media.bad_vectors import base64_of, numpy_file
+
 Body = dict[str, Any]
 
 _TOOL = {
@@ -106,12 +110,15 @@ _EMBED: tuple[Body, ...] = (
     {"messages": [{"role": "user", "content": "hello"}]},
 )
 
+_VECTORS = base64_of(numpy_file(np.ones((3, 64), np.float32)))  # of as many entries as the model's
+
 SEEDS: dict[str, tuple[Body, ...]] = {
     "/v1/completions": (
         {"prompt": "hello", "max_tokens": 4},
         {"prompt": [5, 6, 7], "max_tokens": 4, "temperature": 0, "logprobs": 2},
         {"prompt": ["one", "two"], "max_tokens": 3, "n": 2, "seed": 7},
         {"prompt": "hello", **_BEAM},
+        {"prompt": "", "prompt_embeds": [_VECTORS, _VECTORS], "max_tokens": 4},
     ),
     "/v1/chat/completions": (_CHAT, {**_CHAT, "logprobs": True, "top_logprobs": 3}, _TALK, _FORCED, {**_CHAT, **_BEAM}),
     "/v1/chat/completions/batch": ({"messages": [_CHAT["messages"]] * 2, "max_tokens": 4},),

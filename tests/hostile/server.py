@@ -12,7 +12,7 @@ from tests.server.helpers import ServerProcess
 
 # Few KV blocks, so that the memory they take is there from the start and they are evicted and used again.
 FLAGS = ("--served-model-name", "tiny", "--max-model-len", "512", "--num-gpu-blocks-override", "1000")
-ADAPTERS = ("--enable-lora", "--allow-runtime-lora-updating")
+WHOLE = ("--enable-lora", "--allow-runtime-lora-updating", "--enable-prompt-embeds")
 # Reads all that a message may have, in few tokens.
 TEMPLATE = (
     "{{ bos_token }}{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}{% for message in messages %}"
@@ -27,7 +27,7 @@ TEMPLATE = (
 def start_server(folder: Path, *flags: str) -> Iterator[Target]:
     """A server process of its own; the model is made in `folder` unless it is there."""
     model = folder if (folder / "config.json").exists() else make_tiny("llama", folder)
-    with ServerProcess(model, *FLAGS, *ADAPTERS, "--chat-template", TEMPLATE, *flags) as server:
+    with ServerProcess(model, *FLAGS, *WHOLE, "--chat-template", TEMPLATE, *flags) as server:
         target = Target(server.url, server.process.pid, server.output, is_warm=True)
         warm_up(target)
         yield target

@@ -13,7 +13,7 @@ from tests.hostile import judge, large
 from tests.hostile.bodies import join
 from tests.hostile.case import Case
 from tests.hostile.cases import Cases
-from tests.hostile.sample import SAMPLED, sample, traits_of
+from tests.hostile.sample import sample, traits_of
 from tests.hostile.schema import endpoints, field_slots
 from tests.hostile.seeds import ON_DEMAND, SEEDS
 from tests.hostile.values import boundaries, example, fixed, largest
@@ -44,7 +44,7 @@ def test_every_field_of_every_endpoint_has_its_turn(document: dict[str, Any]) ->
 def test_a_sample_has_every_kind_of_case(document: dict[str, Any]) -> None:
     cases = Cases(document, 1)
     chosen = sample(cases)
-    assert len(chosen) < SAMPLED // 5
+    assert len(chosen) < cases.one_turn // 5
     traits = {trait for number in chosen for trait in traits_of(cases.case(number))}
     fields = {field for endpoint in endpoints(document) for field in endpoint.fields}
     assert fields <= {trait[1] for trait in traits if trait[0] == "field"}

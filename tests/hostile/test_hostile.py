@@ -16,7 +16,7 @@ from tests.hostile.cases import Cases
 from tests.hostile.health import Target
 from tests.hostile.known_faults import ALL, HEAVY, known_case
 from tests.hostile.report import KNOWN, Report
-from tests.hostile.sample import SAMPLED, sample
+from tests.hostile.sample import sample
 from tests.hostile.setup import invalid_seeds, make_cases
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]  # not warm: what a forked process holds cannot be told
@@ -31,7 +31,8 @@ def test_generated_requests(target: Target, bounds: Bounds, request: pytest.Fixt
 
 @pytest.mark.wide
 def test_many_generated_requests(target: Target, bounds: Bounds, request: pytest.FixtureRequest) -> None:
-    attack(target, bounds, make_cases(target, request.config.getoption("--hostile-seed")), range(SAMPLED))
+    cases = make_cases(target, request.config.getoption("--hostile-seed"))
+    attack(target, bounds, cases, range(cases.one_turn))
 
 
 def attack(target: Target, bounds: Bounds, cases: Cases, numbers: Sequence[int]) -> None:

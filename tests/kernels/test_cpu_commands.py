@@ -33,6 +33,10 @@ NESTED = {
     "rows_turn",
     "rows_drafts",
     "suffix_propose",
+    "state_conv",
+    "state_scan",
+    "state_head_scan",
+    "state_delta",
 }  # hold structs: C has no such names
 NO_TENSORS = dict.fromkeys(("out", "x", "y"), NO_TENSOR)
 ADD: dict[str, Any] = {**NO_TENSORS, "rows": 0, "width": 8, "dtype": torch.float32}  # of no rows: nothing is read
@@ -105,8 +109,10 @@ def test_what_is_passed_for_a_word_follows_from_the_header() -> None:
             names[word.kind].add(word.name)
     assert names[WordKind.ADDRESS] == {"segments", "experts", "shared", "link"}
     assert names[WordKind.CACHE_DTYPE] == {"cache_dtype"}
-    assert names[WordKind.DTYPE] == {"dtype", "x_dtype", "y_dtype", "out_dtype", "weight_dtype", "table_dtype"}
-    assert names[WordKind.FLOAT] == {"k_scale", "v_scale", "scale", "softcap", "eps", "factor", "cap"}
+    types = {"dtype", "x_dtype", "y_dtype", "out_dtype", "weight_dtype", "table_dtype", "bias_dtype"}
+    assert names[WordKind.DTYPE] == types
+    numbers = {"k_scale", "v_scale", "scale", "softcap", "eps", "factor", "cap", "limit_low", "limit_high"}
+    assert names[WordKind.FLOAT] == numbers
     assert {"x", "residual", "data", "ids"} <= names[WordKind.TENSOR]
 
 
@@ -134,8 +140,8 @@ def test_a_row_without_its_function_fails(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_both_sides_agree_on_how_long_a_command_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "TABLE", read_table(TEXT.replace("COMMAND_WORDS 27", "COMMAND_WORDS 28")))
-    with pytest.raises(TableError, match=f"28, a call has {WORDS}"):
+    monkeypatch.setattr(library, "TABLE", read_table(TEXT.replace("COMMAND_WORDS 29", "COMMAND_WORDS 30")))
+    with pytest.raises(TableError, match=f"30, a call has {WORDS}"):
         CpuLibrary(Calls(1))
 
 
@@ -147,7 +153,7 @@ def test_both_sides_agree_on_how_long_a_command_is(monkeypatch: pytest.MonkeyPat
         ("int64_t rows, width, dtype;", "int64_t rows[2];", r"rows\[2\] is not one word"),
         ("int64_t rows, width, dtype;", "rows;", "'rows' is no field"),
         ("struct add {", "struct scale {", "struct 'scale' has no name, or that of another"),
-        ("COMMAND_WORDS 27", "COMMAND_WORDS 26", "more than 26 words: attention"),
+        ("COMMAND_WORDS 29", "COMMAND_WORDS 28", "more than 28 words: state_head_scan"),
         ("COMMAND_WORDS", "COMMANDS", "COMMAND_WORDS is missing"),
         ("F32, BF16", "F32, BF16 = 7", "without numbers"),
     ],

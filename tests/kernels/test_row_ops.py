@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from cadence.device.calls import Calls
 from cadence.kernels.cpu.rows import CpuRowOps
 from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.interface.row_ops import FAILED, MOST_STOPS, NO_DRAFT, RowOps, RowState, StepBatch, Turns
+from cadence.kernels.interface.state_ops import StateRuns
 from cadence.kernels.reference.rows import ReferenceRowOps
 from cadence.kernels.triton.rows.rows import TritonRowOps
 
@@ -276,3 +279,60 @@ def test_a_forward_is_done_again_until_a_row_ends() -> None:
         state.num_drafts[0] = 2
         ops.turn(state, batch, torch.tensor([9], dtype=torch.int32), turns)
         assert int(turns.control[0]) == 0, "drafts want a forward of another width"
+
+
+def found_runs(ops: RowOps, kind: str, seed: int, device: str) -> list[torch.Tensor]:
+    """Of states that have all tokens of their rows but some; those of the last rows share a line."""
+    rng = np.random.default_rng(seed)
+    state = make_state(rng, device)
+    rows, counts, lines, padding = runs(rng, kind, state)
+    batch = make_batch(rows, counts, lines, padding, device)
+    taken = torch.zeros((NUM_ROWS - 2, 2), dtype=torch.int32, device=device)
+    behind = torch.from_numpy(rng.integers(0, 4, NUM_ROWS - 2).astype(np.int32)).to(device)
+    taken[:, 1] = state.num_computed[: NUM_ROWS - 2] - behind
+    empty = [torch.full((len(rows),), -7, dtype=torch.int32, device=device) for _ in range(4)]
+    found = StateRuns(empty[0], batch.query_start, *empty[1:], num_single=0, max_query_len=batch.max_query_len)
+    ops.gather(state, (), BLOCK_SIZE, replace(batch, slots=()))  # a model without attention has no tables
+    ops.find_state_runs(state, batch, taken[:, 1], found)
+    return [each.cpu() for each in (*empty, taken, batch.ids, batch.positions, batch.seq_lens)]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "seed"), interpret_rows(CASES, [x for x in CASES if x[0] == "cpu" or x[2] < 1])
+)
+def test_runs_of_states_are_found_as_in_the_reference(name: str, kind: str, seed: int) -> None:
+    ops, device = (cpu_row_ops(), "cpu") if name == "cpu" else (TritonRowOps(), DEVICE)
+    ours, expected = found_runs(ops, kind, seed, device), found_runs(ReferenceRowOps(), kind, seed, "cpu")
+    for one, other in zip(ours, expected, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_state_takes_in_what_is_certain_and_what_turned_out_to_be() -> None:
+    """Three forwards of a row: the end of a prompt, a run with drafts of which one is kept, and what follows."""
+    state = state_of([1, 3, 4, 5], [], max_len=20, stop=2)
+    state = replace(state, quiet=torch.tensor([0]), num_drafts=torch.tensor([0]))
+    taken = torch.tensor([3, -5], dtype=torch.int32)  # the second line is the dummy's
+    counts = [torch.zeros(1, dtype=torch.int32) for _ in range(4)]
+    seen = []
+    for tokens, lines, drafts, computed in ((1, 1, 0, 4), (4, 4, 2, 6), (4, 4, 3, 7)):
+        batch = make_batch([0], [tokens], [lines], 0, "cpu")
+        state.num_drafts[:] = drafts
+        found = StateRuns(counts[0], batch.query_start, *counts[1:], num_single=0, max_query_len=tokens)
+        ReferenceRowOps().find_state_runs(state, batch, taken, found)
+        seen.append([int(each) for each in (*counts[1:], taken[0])])
+        state.num_computed[:] = computed
+    # replayed, certain, kept, taken: of two drafts one was right; of four places three had drafts
+    assert seen == [[0, 1, 0, 4], [0, 1, 2, 5], [1, 1, 3, 7]]
+    assert int(taken[1]) == -5
+
+
+def test_a_quiet_rows_state_stays_as_it_is_and_so_does_the_last() -> None:
+    state = make_state(np.random.default_rng(0), "cpu")
+    state.quiet[:] = torch.tensor([1, 0, 0, 0, 0, 0, 0, 0, 0], dtype=torch.int32)
+    batch = make_batch([0, 3, 8], [1, 1, 4], [1, 1, 0], 0, "cpu")
+    taken = torch.full((4,), 7, dtype=torch.int32)
+    counts = [torch.full((3,), 9, dtype=torch.int32) for _ in range(4)]
+    found = StateRuns(counts[0], batch.query_start, *counts[1:], num_single=0, max_query_len=4)
+    ReferenceRowOps().find_state_runs(state, batch, taken, found)
+    assert [each.tolist() for each in counts] == [[0, 3, 3], [0] * 3, [0] * 3, [0] * 3]
+    assert taken.tolist() == [7] * 4

@@ -17,6 +17,7 @@ from cadence.kernels.cpu.lora import CpuLoraOps
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.cpu.packed.products import PackedProducts
 from cadence.kernels.cpu.packed.weights import PackedRows
+from cadence.kernels.cpu.states import CpuStateOps
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.reference.kv_rows import QUANTISED
 from tests.helpers.kernel_cases import AttentionCase, AttentionInputs, make_inputs
@@ -42,6 +43,10 @@ OTHERS = {
     "add_norm_linear": "torch's, after add_rms_norm",
     "add_norm_gated": "torch's, after add_rms_norm",
     "experts.product": "the reference's",
+    "states.short_conv": "of runs: test_state_ops.py",
+    "states.scan": "of runs",
+    "states.head_scan": "of runs",
+    "states.delta_rule": "of runs",
     "experts.shared": "as experts.packed, among processes",
 }
 
@@ -55,7 +60,7 @@ def test_no_op_is_forgotten() -> None:
     def public(kind: type, prefix: str = "") -> set[str]:
         return {prefix + name for name in dir(kind) if name[0] != "_" and callable(getattr(kind, name))}
 
-    parts = {"packed.": PackedProducts, "lora.": CpuLoraOps, "experts.": CpuExpertOps}
+    parts = {"packed.": PackedProducts, "lora.": CpuLoraOps, "experts.": CpuExpertOps, "states.": CpuStateOps}
     found = public(CpuOps).union(*(public(kind, prefix) for prefix, kind in parts.items()))
     assert found == EVERY_OP.keys() | OF_THEIR_OWN | OTHERS.keys()
 

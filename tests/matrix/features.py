@@ -183,7 +183,6 @@ ONE_OR_OTHER: dict[Cell, str] = {
 # Pairs that are refused in a sentence (tests/e2e/test_encoder_decoder.py).
 REFUSED: dict[Cell, str] = {
     (CROSS.name, PICTURES.name): "a model has an encoder, or it sees",
-    (CROSS.name, MODEL_DRAFTS.name): "drafts beside an encoder are looked up",
     (CROSS.name, EMBEDDING.name): "a model with an encoder gives texts",
 }
 

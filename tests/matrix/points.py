@@ -50,7 +50,7 @@ BESIDE_ENCODER: list[Point] = [
     tuple(name for name in _NAMES if name in {each.name for each in together})
     for together in (
         (MULTI_STEP, ASYNC, CHUNKED, GRAPHS, ABORT, SPECULATION),
-        (ASYNC, PREFIX, STAGES, FP8_CACHE),
+        (ASYNC, PREFIX, STAGES, FP8_CACHE, MODEL_DRAFTS),
         (AUTOMATIC, PREFIX, PREEMPTION, SPECULATION, INT4_CACHE),
     )
 ]

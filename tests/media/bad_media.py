@@ -181,7 +181,7 @@ def _inward() -> Iterator[Bad]:
         "[::ffff:169.254.169.254]", "[fe80::1]", "[fd00::1]", "[fec0::1]", "[ff02::1]", "[2002:7f00:1::]",
         "[64:ff9b::7f00:1]", "[64:ff9b:1::1]", "[2001:db8::1]", "[fd00:ec2::254]",
     ):  # fmt: skip
-        yield Bad(f"inward: {host}", f"http://{host}:9/a.png", "public")
+        yield Bad(f"inward: {host.replace('0x', 'hex ')}", f"http://{host}:9/a.png", "public")
 
 
 def png_that_lies() -> bytes:

@@ -50,7 +50,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"suffix": "end", "prompt": [5]}, "suffix", "not token ids"),
     ({"suffix": "end", "echo": True}, "echo", "beside suffix"),
     ({"suffix": 3}, "suffix", "string"),
-    ({"prompt_embeds": "AAAA"}, "prompt_embeds", "reads texts"),
+    ({"prompt_embeds": "AAAA"}, "prompt_embeds", "--enable-prompt-embeds"),
     ({"guided_json": "{"}, "guided_json", "JSON"),
     ({"structured_outputs": {"regex": 3}}, "structured_outputs.regex", "string"),
     ({"use_beam_search": True, "logit_bias": {"5": 1}}, "logit_bias", "use_beam_search"),

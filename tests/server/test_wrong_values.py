@@ -186,3 +186,10 @@ def test_a_prompt_that_never_fits_keeps_nobody_out(serve: Serve) -> None:
         assert next(lines)
         assert app.state.admission.completions == 1
         assert client.post("/v1/completions", json={"prompt": "word " * 200_000}).status_code == 400
+
+
+def test_a_field_is_named_whatever_it_is_called(tiny_server: ServerProcess) -> None:
+    """Also one that is called as the part of a request that has it."""
+    with tiny_server.client() as client:
+        reply = client.post("/rerank", content=b'{"query": {"text": NaN}, "documents": ["a"]}', headers=JSON)
+    assert reply.status_code == 400 and reply.json()["error"]["param"] == "query.text"

@@ -1,4 +1,4 @@
-"""Types and ranges that the fields of a file may have."""
+"""What a field of a file may be: a type and a range, and how a value that fits is read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+MOST_ID = 2**31 - 1
 MOST_ITEMS = 1 << 16  # of a list
 _MOST_CHARS = 256  # of a name
 
@@ -114,6 +115,20 @@ class Nullable:
 
     def read(self, value: Any) -> Any:
         return None if value is None else self.other.read(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A number from 0 up, or no limit, in one of the spellings that files have for it."""
+
+    expected: str = "a number from 0 up, or Infinity"
+
+    def read(self, value: Any) -> float:
+        value = value.get("__float__") if isinstance(value, dict) else value
+        value = math.inf if value == "Infinity" else value
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
+            raise ValueError
+        return float(value)
 
 
 @dataclass(frozen=True, slots=True)

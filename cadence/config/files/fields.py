@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cadence.config.files.decoder_fields import ATTENTION_FIELDS, DECODER_FIELDS
 from cadence.config.files.field_types import (
+    MOST_ID,
     MOST_ITEMS,
     Boolean,
     EitherOf,
@@ -23,17 +25,15 @@ from cadence.config.files.field_types import (
     OneOrListOf,
     String,
 )
+from cadence.config.files.state_fields import STATE_FIELDS
 from cadence.core.architectures import MOST_LAYERS
 from cadence.core.errors import ModelFileError
 from cadence.core.shown import shown
-
-MOST_ID = 2**31 - 1
 
 _SIZE, _HEADS, _LAYERS = Integer(1, 2**24), Integer(1, 2**16), Integer(1, MOST_LAYERS)
 _EXPERTS = Integer(1, 1024)
 _LENGTH = Integer(1, MOST_ID)
 PIXELS = Integer(1, 2**14)  # of a side
-_MULTIPLE = Number(1e-6, 1e6)
 _EPSILON, _FACTOR, _THETA, _CAP = Number(0, 1), Number(0, 1e6), Number(0, 1e15), Number(0, 1e6, zero=True)
 TOKEN_ID = Integer(-1, MOST_ID)  # -1 = none, in files of old
 
@@ -45,14 +45,13 @@ LENGTHS = (
 FIELDS: Mapping[str, FieldType] = {
     "vocab_size": _SIZE,
     "hidden_size": _SIZE,
-    **dict.fromkeys(("n_embd", "n_embed", "d_model"), _SIZE),
+    "n_embd": _SIZE,
     "dim": _SIZE,
     "word_embed_proj_dim": Nullable(_SIZE),
     "intermediate_size": _SIZE,
     "ffn_dim": _SIZE,
     "hidden_dim": _SIZE,
     "n_inner": Nullable(_SIZE),
-    "ffn_hidden_size": Nullable(_SIZE),
     "num_hidden_layers": _LAYERS,
     "n_layer": _LAYERS,
     "n_layers": _LAYERS,
@@ -67,8 +66,6 @@ FIELDS: Mapping[str, FieldType] = {
     "n_head": _HEADS,
     "n_heads": _HEADS,
     "num_key_value_heads": Nullable(_HEADS),
-    "num_kv_heads": Nullable(_HEADS),
-    "num_ln_in_parallel_attn": Nullable(Integer(1, 2)),
     "head_dim": Nullable(_HEADS),
     **dict.fromkeys(LENGTHS, Nullable(_LENGTH)),
     "max_source_positions": Nullable(_LENGTH),
@@ -81,7 +78,6 @@ FIELDS: Mapping[str, FieldType] = {
     "layer_norm_epsilon": _EPSILON,
     "layer_norm_eps": _EPSILON,
     "norm_eps": _EPSILON,
-    "norm_epsilon": _EPSILON,
     "type_vocab_size": Integer(0, 2**16),
     "relative_attention_num_buckets": Integer(4, 2**16),
     "local_attention": _LENGTH,
@@ -90,16 +86,10 @@ FIELDS: Mapping[str, FieldType] = {
     "local_rope_theta": Nullable(_THETA),
     "rotary_emb_base": Nullable(_THETA),
     "rotary_emb_fraction": Nullable(Number(0, 1)),
-    "rotary_pct": Nullable(Number(0, 1)),
-    "rotary_dim": Nullable(_SIZE),
     "rope_theta": Nullable(_THETA),
     "rope_local_base_freq": Nullable(_THETA),
     "partial_rotary_factor": Nullable(Number(0, 1)),
     "query_pre_attn_scalar": Number(0, 1e9),
-    **dict.fromkeys(
-        ("embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"), _MULTIPLE
-    ),
-    "logit_scale": Nullable(EitherOf(_MULTIPLE, String())),
     "attn_logit_softcapping": Nullable(_CAP),
     "final_logit_softcapping": Nullable(_CAP),
     "hidden_act": Nullable(String()),
@@ -118,9 +108,7 @@ FIELDS: Mapping[str, FieldType] = {
             "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "scale_attn_weights",
             "scale_attn_by_inverse_layer_idx", "do_layer_norm_before", "_remove_final_layer_norm", "enable_bias",
             "layer_norm_elementwise_affine", "use_bidirectional_attention", "norm_topk_prob",
-            "is_decoder", "is_encoder_decoder", "norm_bias", "classifier_bias", "use_bias", "bias", "qk_layernorm",
-            "use_qk_norm", "use_qkv_bias", "use_parallel_residual", "apply_residual_connection_post_layernorm",
-            "alibi", "multi_query", "parallel_attn", "new_decoder_architecture",
+            "is_decoder", "is_encoder_decoder", "norm_bias", "classifier_bias",
         ),
         Nullable(Boolean()),
     ),
@@ -152,6 +140,8 @@ FIELDS: Mapping[str, FieldType] = {
     "projector_hidden_act": String(),
     "multimodal_projector_bias": Boolean(),
     "image_grid_pinpoints": Nullable(ListOf(ListOf(PIXELS))),
+    **DECODER_FIELDS,
+    **STATE_FIELDS,
 }  # fmt: skip
 
 VISION_FIELDS: Mapping[str, FieldType] = {  # of the section that describes a tower
@@ -189,6 +179,8 @@ ROPE_FIELDS: Mapping[str, FieldType] = {
     "mrope_interleaved": Nullable(Boolean()),
 }
 
+_SECTIONS = {"vision_config": VISION_FIELDS, "attn_config": ATTENTION_FIELDS}
+
 GENERATION_FIELDS: Mapping[str, FieldType] = {
     "temperature": Nullable(Number(0, 1e6, zero=True)),
     "top_p": Nullable(Number(0, 1)),
@@ -211,7 +203,7 @@ def check_config(raw: Mapping[str, Any], source: Path) -> dict[str, Any]:
     none."""
     absent = [name for name in LENGTHS if name in raw and raw[name] is None]
     checked = check_fields({name: value for name, value in raw.items() if name not in absent}, FIELDS, source, "")
-    for name in ("text_config", "vision_config", *ROPES):
+    for name in ("text_config", "vision_config", "attn_config", *ROPES):
         if checked.get(name) is None:
             continue
         if not isinstance(checked[name], dict):
@@ -223,8 +215,8 @@ def check_config(raw: Mapping[str, Any], source: Path) -> dict[str, Any]:
 def _check_section(section: Mapping[str, Any], source: Path, name: str) -> dict[str, Any]:
     if name == "text_config":
         return check_config(section, source)
-    if name == "vision_config":
-        return check_fields(section, VISION_FIELDS, source, f"{name}.")
+    if name in _SECTIONS:
+        return check_fields(section, _SECTIONS[name], source, f"{name}.")
     return _check_rope(section, source, name)
 
 

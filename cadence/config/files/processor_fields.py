@@ -6,8 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cadence.config.files.field_types import Boolean, FieldType, Integer, ListOf, Nullable, Number, OneOrListOf, String
-from cadence.config.files.fields import MOST_ID, PIXELS, check_fields, wrong
+from cadence.config.files.field_types import (
+    MOST_ID,
+    Boolean,
+    FieldType,
+    Integer,
+    ListOf,
+    Nullable,
+    Number,
+    OneOrListOf,
+    String,
+)
+from cadence.config.files.fields import PIXELS, check_fields, wrong
 
 PROCESSOR_FIELDS: Mapping[str, FieldType] = {  # of preprocessor_config.json
     **dict.fromkeys(

@@ -8,7 +8,7 @@ import math
 
 from cadence.config.args import EngineArgs
 from cadence.config.caps import Caps
-from cadence.config.context_length import model_context_length
+from cadence.config.context_length import context_limit, model_context_length
 from cadence.config.encoder_config import resolve_encoder
 from cadence.config.engine_config import (
     CacheConfig,
@@ -203,10 +203,10 @@ def _check_tables(model: ModelConfig, scheduler: SchedulerConfig, caps: Caps) ->
 
 
 def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves: bool) -> ModelConfig:
-    limit = model_context_length(hf)
+    limit, usual = context_limit(hf), model_context_length(hf)
     if args.disable_sliding_window and hf.get("use_sliding_window", True):
         limit = min(limit, hf.get("sliding_window") or limit)
-    wanted = limit if args.max_model_len in (None, -1) else args.max_model_len
+    wanted = min(limit, usual) if args.max_model_len in (None, -1) else args.max_model_len
     assert wanted is not None
     if not 1 <= wanted <= limit:
         raise ConfigError(

@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 from cadence.core.adapter import AdapterOutcome, AdapterSpec
 from cadence.core.contract.engine_state import EngineState, joined
 from cadence.core.errors import EngineDeadError
+from cadence.core.state_spec import StateRoom
 
 P = TypeVar("P")  # type of a payload
 A = TypeVar("A")  # type of an answer
@@ -95,6 +96,10 @@ def _all_numbers(answers: list[list[int]]) -> list[int]:
     return sorted({number for answer in answers for number in answer})
 
 
+def _least_room(answers: list[StateRoom]) -> StateRoom:
+    return StateRoom(min(each.rows for each in answers), min(each.snapshots for each in answers))
+
+
 def _adapter(number: int) -> str:
     return f"adapter {number}"
 
@@ -140,7 +145,14 @@ REMOVE_ADAPTER = Verb("remove_adapter", int, bool, ENGINE, ADAPTER_S, any, drops
 PIN_ADAPTER = Verb("pin_adapter", int, bool, ENGINE, ADAPTER_S, any, keeps=_pin)
 LIST_ADAPTERS = Verb("list_adapters", NoneType, list[int], ENGINE, ADAPTER_S, _all_numbers)
 
-# Blocks of the KV cache there is memory for: what was told, or what the largest step leaves of what is allowed.
+# States there is memory for, beside the blocks of a KV cache.
+STATE_ROOM = Verb("state_room", NoneType, StateRoom, EXECUTOR, START_S, _least_room)
+
+# So many states.
+ALLOCATE_STATES = Verb("allocate_states", StateRoom, NoneType, EXECUTOR, START_S)
+
+# Blocks of the KV cache there is memory for beside the states: what was told, or what the largest step leaves of what
+# is allowed.
 KV_BLOCKS = Verb("kv_blocks", NoneType, int, EXECUTOR, START_S, min)
 
 # So many blocks.

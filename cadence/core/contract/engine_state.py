@@ -10,6 +10,7 @@ from itertools import zip_longest
 from cadence.core.adapter import NO_ADAPTER_STATS, AdapterStats
 from cadence.core.draft_stats import NO_DRAFTS, DraftStats
 from cadence.core.media import NO_MEDIA_STATS, MediaStats
+from cadence.core.state_spec import NO_STATE_STATS, StateStats
 
 FREE = 0  # owner of a block that no request holds and that caches nothing
 CACHED = 1  # owner of a block that no request holds but that a later one may reuse
@@ -42,6 +43,7 @@ class EngineStats:
     drafts: DraftStats = NO_DRAFTS  # since the start
     adapters: AdapterStats = NO_ADAPTER_STATS
     media: MediaStats = NO_MEDIA_STATS  # since the start
+    states: StateStats = NO_STATE_STATS  # since the start
     busy_seconds: tuple[float, ...] = ()  # since the start, of each rank that is a process of its own
 
 
@@ -94,6 +96,7 @@ def _summed(stats: Sequence[EngineStats]) -> EngineStats:
             max(one.adapters.time for one in stats),
         ),
         media=functools.reduce(MediaStats.plus, (one.media for one in stats)),
+        states=functools.reduce(StateStats.plus, (one.states for one in stats)),
         busy_seconds=tuple(seconds for one in stats for seconds in one.busy_seconds),
     )
 

@@ -20,6 +20,7 @@ from cadence.core.encoder_input import ENCODER, EncoderInput
 from cadence.core.grammar import GRAMMAR, GrammarSpec
 from cadence.core.media import MEDIA, MediaInput
 from cadence.core.pooling import POOLING, PoolingSpec
+from cadence.core.state_spec import STATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,5 +68,9 @@ FEATURES: dict[str, FeatureTypes] = {
     POOLING: FeatureTypes(
         attachment=PoolingSpec,
         row=PoolingSpec,
+    ),
+    STATES: FeatureTypes(
+        row=int,  # the snapshot that its state begins with
+        step=list[tuple[int, int]],  # (row, slot) of states that are kept as they are before the step
     ),
 }

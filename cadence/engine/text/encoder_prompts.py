@@ -60,7 +60,7 @@ class EncoderPrompts:
             content = self._content(ParsedPrompt(parsed.text, parsed.token_ids), "prompt")
             return replace(parsed, token_ids=self._begun([]), source=content)
         if isinstance(parsed.source, MediaList | MediaInput):
-            message = "multi_modal_data: this model's encoder reads text, or audio"
+            message = "multi_modal_data: this model's encoder reads text, or sound as 'audio'"
             raise InvalidRequestError(message, "multi_modal_data")
         content = self._content(parsed.source, "encoder_prompt")
         return replace(parsed, token_ids=self._begun(self._decoder_ids(parsed)), source=content)

@@ -99,6 +99,7 @@ class InputProcessor:
         params.verify(*checks)
         prepared = self.prepared(parsed)
         token_ids, content = prepared.token_ids or [], prepared.source
+        _check_prompt_logprobs(params, content)
         sampling = params.clone()
         sampling.logprobs = _at_most(limits.vocab_size, sampling.logprobs)
         sampling.prompt_logprobs = _at_most(limits.vocab_size, sampling.prompt_logprobs)
@@ -347,6 +348,13 @@ def _checked_place(place: int, count: int) -> int:
     if place >= count:
         raise InvalidRequestError(f"second_from is {place}, and the prompt has {count} tokens", "second_from")
     return place
+
+
+def _check_prompt_logprobs(params: SamplingParams, content: object) -> None:
+    if params.prompt_logprobs is not None and isinstance(content, MediaInput) and content.has_vectors:
+        raise InvalidRequestError(
+            "prompt_logprobs cannot be used with prompt_embeds: vectors are no tokens", "prompt_logprobs"
+        )
 
 
 def _at_most(limit: int, value: int | None) -> int | None:

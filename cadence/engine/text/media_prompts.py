@@ -180,7 +180,14 @@ def vectors_prompt(parsed: ParsedPrompt, vectors: Any, config: MediaConfig) -> P
         message = f"{name} has {len(values_np)} vectors; this engine takes at most {config.longest}"
         raise InvalidRequestError(message, name)
     item = MediaItem.of(VECTORS, 0, len(values_np), values_np, (), False)
-    return replace(parsed, text=None, token_ids=[0] * len(values_np), source=MediaInput((item,)))
+    return replace(parsed, text=None, token_ids=[_filler(config.raw)] * len(values_np), source=MediaInput((item,)))
+
+
+def _filler(raw: Mapping[str, Any]) -> int:
+    """The id that stands in a prompt's tokens where vectors are: one that prompts begin with, so that penalties, which
+    count a prompt's tokens, hold it against no token of an output."""
+    given = raw.get("bos_token_id")
+    return given if isinstance(given, int) and 0 <= given < int(raw.get("vocab_size") or 0) else 0
 
 
 def _vectors(given: Any, name: str) -> np.ndarray:

@@ -30,6 +30,15 @@ class TokensPrompt(TypedDict):
     second_from: NotRequired[int]  # the place of a second text, where the model tells two apart; 0 = there is none
 
 
+class VectorsPrompt(TypedDict):
+    """In the place of tokens, where the engine takes them."""
+
+    prompt_embeds: Any  # [tokens, hidden size], of numbers
+    cache_salt: NotRequired[str]
+    tenant: NotRequired[str]
+    data_parallel_rank: NotRequired[int | None]
+
+
 class EncoderDecoderPrompt(TypedDict):
     """For a model with an encoder."""
 
@@ -71,7 +80,7 @@ class ParsedPrompt:
     source: ParsedPrompt | AudioClip | EncoderInput | MediaList | MediaInput | None = None  # beside its tokens
 
 
-PromptType = str | list[int] | TextPrompt | TokensPrompt | EncoderDecoderPrompt | ParsedPrompt
+PromptType = str | list[int] | TextPrompt | TokensPrompt | VectorsPrompt | EncoderDecoderPrompt | ParsedPrompt
 
 
 def split_prompts(prompts: PromptType | Sequence[PromptType]) -> list[PromptType]:

@@ -15,9 +15,7 @@ from cadence.audio.prompts import start_tokens
 from cadence.audio.queries import QueryKind, SpeechAnswer, SpeechModel, SpeechOptions, SpeechQuery
 from cadence.audio.segments import SpeechSegment
 from cadence.audio.transcription import Transcription
-from cadence.core.alignment import AlignmentSpec
 from cadence.core.encoder_input import EncoderInput
-from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.entrypoints.speech.events import (
@@ -51,9 +49,6 @@ class WhisperTranscriber:
         self._check_end = check_end
 
     def check(self, params: TranscriptionParams) -> None:
-        stages = self._llm.config.parallel.pipeline_parallel_size
-        if params.word_times and stages > 1:
-            raise InvalidRequestError(f"{AlignmentSpec.lacking}; it is {stages}", "timestamp_granularities")
         start_tokens(self._model.vocabulary, params.language or ANY_LANGUAGE, params.task, timestamps=True)
         # Raises where one is out of range:
         SamplingParams(temperature=params.temperature, seed=params.seed, **params.sampling)

@@ -11,6 +11,7 @@ from cadence.device.dtypes import DTYPES
 from cadence.executor.worker.adapters import WorkerAdapters, open_adapters
 from cadence.executor.worker.engine_share import EngineShare, NoShare
 from cadence.executor.worker.stage_facts import DraftFacts, share_facts
+from cadence.executor.worker.state_memory import StateMemoryPlan
 from cadence.executor.worker.worker_config import WorkerConfig
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import StageLinks
@@ -21,6 +22,7 @@ from cadence.models.interface.stage import ALL_LAYERS, Stage
 from cadence.models.loader.load import load_model
 from cadence.models.loader.plausible import without_memory
 from cadence.models.stage import balanced_partition
+from cadence.runner.caches.states import StateSizes
 from cadence.runner.features.setup import LoadedModels
 from cadence.speculate.load import load_draft
 
@@ -31,6 +33,7 @@ class WorkerModels:
     models: LoadedModels
     adapters: WorkerAdapters
     layout: KVLayout  # of the layers that are here
+    states: StateMemoryPlan
 
 
 def load_models(
@@ -54,6 +57,9 @@ def load_models(
     of_target = all_layers.kv_layers()
     layers = [*of_target, *facts.kv_layers]
     own = [*target.own_layers, *(range(len(of_target), len(layers)) if links.is_last else ())]
+    sizes = None
+    if all_layers.state_layers():
+        sizes = StateSizes(target.state_layers(), whole.dtype, config.speculative.num_tokens)
     models = LoadedModels(
         target=target,
         draft=draft,
@@ -61,9 +67,11 @@ def load_models(
         links=links,
         aux_layers=facts.aux_layers,
         ranks=ranks,
+        states=sizes,
     )
     layout = plan_layout(layers, config.cache.block_size, config.cache.dtype).of_layers(own)
-    return WorkerModels(ops=ops, models=models, adapters=adapters, layout=layout)
+    plan = StateMemoryPlan(sizes, has_keys=bool(layers), caching=config.cache.enable_prefix_caching)
+    return WorkerModels(ops=ops, models=models, adapters=adapters, layout=layout, states=plan)
 
 
 def _whole(

@@ -10,6 +10,8 @@ import torch
 from cadence.core.kv_spec import LayerKV
 from cadence.kernels.interface.links import StageLinks
 
+_NUMBERS = 4  # that say what a layer keeps
+
 
 @dataclass(frozen=True, slots=True)
 class DraftFacts:
@@ -22,7 +24,7 @@ def share_facts(links: StageLinks, own: DraftFacts, device: torch.device) -> Dra
     if links.count == 1:
         return own
     sizes = torch.tensor([len(own.kv_layers), len(own.aux_layers)], dtype=torch.int32, device=device)
-    each_layer = [(layer.num_kv_heads, layer.head_dim, layer.window) for layer in own.kv_layers]
+    each_layer = [(layer.num_kv_heads, layer.head_dim, layer.window, int(layer.cross)) for layer in own.kv_layers]
     numbers = [number for layer in each_layer for number in layer] + list(own.aux_layers)
     if links.is_last:
         links.broadcast(sizes)
@@ -30,10 +32,10 @@ def share_facts(links: StageLinks, own: DraftFacts, device: torch.device) -> Dra
         return own
     links.receive_broadcast(sizes)
     num_layers, num_aux = sizes.tolist()
-    received = torch.zeros(1 + 3 * num_layers + num_aux, dtype=torch.int32, device=device)
+    received = torch.zeros(1 + _NUMBERS * num_layers + num_aux, dtype=torch.int32, device=device)
     links.receive_broadcast(received)
     _, *values = received.tolist()
     links.check()
-    each = [values[first : first + 3] for first in range(0, 3 * num_layers, 3)]
-    layers = [LayerKV(num_kv_heads=heads, head_dim=dim, window=window) for heads, dim, window in each]
-    return DraftFacts(layers, values[3 * num_layers :])
+    each = [values[first : first + _NUMBERS] for first in range(0, _NUMBERS * num_layers, _NUMBERS)]
+    layers = [LayerKV(heads, dim, window=window, cross=bool(cross)) for heads, dim, window, cross in each]
+    return DraftFacts(layers, values[_NUMBERS * num_layers :])

@@ -14,9 +14,11 @@ from cadence.core.contract.control import A, P, Verb
 from cadence.core.contract.step import StepPayloads
 from cadence.core.errors import ConfigError
 from cadence.core.sampling_params import SamplingParams
+from cadence.core.state_spec import StateRoom
 from cadence.device.base import Device
 from cadence.executor.worker.engine_share import NO_SHARE, EngineShare, NoShare
 from cadence.executor.worker.load import load_models
+from cadence.executor.worker.state_memory import NO_STATES
 from cadence.executor.worker.worker_config import WorkerConfig
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import ONE_STAGE, StageLinks
@@ -29,6 +31,7 @@ from cadence.runner.warmup import WarmupPiece, warmup_pieces
 from cadence.speculate.choose import ProposerFactory, proposer_of
 
 _NO_PAYLOADS = StepPayloads()
+_NO_LIMIT = 2**31 - 1  # blocks of a device whose layers keep no keys
 
 
 def _limits(config: WorkerConfig, num_stages: int, generates: bool) -> RunnerLimits:
@@ -68,6 +71,8 @@ class Worker:
         loaded = load_models(device=device, config=config, ranks=ranks, links=links, share=share)
         self._lora = loaded.adapters
         self.layout = loaded.layout
+        self._states, self._state_bytes = loaded.states, 0
+        self._memory = 0  # bytes for states and keys, once that was looked at
         self.vocab_size = loaded.models.target.vocab_size
         self._generates = loaded.models.target.generates
         self._limits = _limits(config, links.count, self._generates)
@@ -130,10 +135,28 @@ class Worker:
         self._runner.vacate(limits.dummy_row)
         self._device.synchronize()
 
-    def _kv_blocks(self, _: None) -> int:
-        return self._kv_bytes() // self.layout.block_bytes
+    def _state_room(self, _: None) -> StateRoom:
+        if self._states.sizes is None:
+            return NO_STATES
+        return self._states.room(self._cache_bytes(), self._limits.max_num_seqs)
 
-    def _kv_bytes(self) -> int:
+    def _allocate_states(self, room: StateRoom) -> None:
+        """Before the KV cache, with which all that was recorded is forgotten."""
+        self._state_bytes = self._states.bytes_of(room)
+        for feature in self._runner.features.values():
+            feature.allocate(room)
+
+    def _kv_blocks(self, _: None) -> int:
+        if not self.layout.block_bytes:
+            return _NO_LIMIT
+        return (self._cache_bytes() - self._state_bytes) // self.layout.block_bytes
+
+    def _cache_bytes(self) -> int:
+        """For states and keys, found before there are any."""
+        self._memory = self._memory or self._free_bytes()
+        return self._memory
+
+    def _free_bytes(self) -> int:
         if self._cache.kv_cache_memory_bytes:
             return self._cache.kv_cache_memory_bytes
         used = self._lora.num_bytes + self._device.caps.total_memory - self._device.free_memory()
@@ -188,6 +211,8 @@ class Worker:
         self._lora.opened.forget(digest)
 
     _HANDLERS: ClassVar[Mapping[str, Callable[[Worker, Any], Any]]] = {
+        control.STATE_ROOM.name: _state_room,
+        control.ALLOCATE_STATES.name: _allocate_states,
         control.KV_BLOCKS.name: _kv_blocks,
         control.ALLOCATE_KV.name: _allocate_kv,
         control.WARM_UP.name: _warm_up,

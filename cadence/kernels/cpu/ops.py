@@ -19,6 +19,7 @@ from cadence.kernels.cpu.runtime.library import NO_TENSOR, CpuLibrary
 from cadence.kernels.cpu.runtime.memory import PackedMemory
 from cadence.kernels.cpu.runtime.row_words import dense_rows, row_words
 from cadence.kernels.cpu.runtime.table import TABLE
+from cadence.kernels.cpu.states import CpuStateOps
 from cadence.kernels.cpu.suffix import CpuSuffixOps
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.interface.matrix import Norm
@@ -34,7 +35,6 @@ from cadence.kernels.interface.ops import (
 )
 from cadence.kernels.interface.speech_lines import SpeechLines, WrittenTokens
 from cadence.kernels.reference import compose
-from cadence.kernels.reference.states import ReferenceStateOps
 
 TABLE.check("activation", {kind.name: int(kind) for kind in Activation})
 
@@ -53,7 +53,7 @@ class CpuOps:
         self.lora = CpuLoraOps(calls, self._c)
         self.axes = CpuRopeOps(self._c)
         self.experts = CpuExpertOps(calls, self._c, self.packed)
-        self.states = ReferenceStateOps()
+        self.states = CpuStateOps(self._calls, self._c)
 
     def packer(self, method: str, dtype: torch.dtype, device: torch.device) -> CpuPacker:
         return CpuPacker(self.packed, WeightPacking(self._c.functions, PackedMemory()), method, dtype)

@@ -18,6 +18,7 @@ from cadence.kernels.interface.row_ops import (
     StepBatch,
     Turns,
 )
+from cadence.kernels.interface.state_ops import StateRuns
 
 
 class CpuRowOps:
@@ -51,6 +52,13 @@ class CpuRowOps:
             log_stride=turns.log.stride(0), num_rows=batch.rows.shape[0], num_lines=out.shape[0],
         )  # fmt: skip
         self._calls.repeat_while(turns.control)
+
+    def find_state_runs(self, state: RowState, batch: StepBatch, taken: torch.Tensor, runs: StateRuns) -> None:
+        self._c.rows_find_state_runs(
+            **state_words(state), rows=batch.rows, query_start=batch.query_start, line_start=batch.line_start,
+            taken=taken, lines=runs.rows, replayed=runs.replayed, certain=runs.certain, kept=runs.kept,
+            taken_stride=taken.stride(0), last=taken.shape[0] - 1, num_rows=batch.rows.shape[0],
+        )  # fmt: skip
 
     def propose_ngram(self, state: RowState, batch: StepBatch, most: torch.Tensor, shortest: int, longest: int) -> None:
         self._c.rows_propose(

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, LongRun, Sees
+from cadence.kernels.interface.state_ops import StateRuns
 
 FAILED = -2  # in place of a token: there was none to choose
 NO_DRAFT = -3  # in place of a token: the row had no draft to verify there
@@ -191,4 +192,12 @@ class RowOps(Protocol):
     def kept_states(self, kept: KeptStates, batch: StepBatch) -> tuple[torch.Tensor, ...]:
         """What was kept of the rows' positions, at each token of the batch: [T, H] each (new, contiguous); of padding,
         anything."""
+        ...
+
+    def find_state_runs(self, state: RowState, batch: StepBatch, taken: torch.Tensor, runs: StateRuns) -> None:
+        """Before a forward of a batch that was gathered: what is to become of the states of its rows. Fills in all of
+        `runs`, whose query_start is the batch's.
+
+        taken [lines] int32, strided: tokens that the state of each row has taken in; afterwards those that it has once
+        the forward is done. Rows without a line, such as the dummy, share the last, whose state stays as it is."""
         ...

@@ -5,6 +5,9 @@ drafts, are computed on a copy, and what they are to the state (their inputs) is
 row begins with those that turned out to be the row's tokens: it replays their inputs, then goes on with its run. So a
 state needs no rollback, a row has one state whatever the number of drafts, and the bits are those without drafts.
 
+In every recurrent state the last dimension is that of what is written (channels, entries of a head or of a value), the
+one before it that of what it is written and read by (b and c, k and q).
+
 Each op walks through a run token by token, or gives the bits of that walk: on the CPU always, on a GPU where it is
 deterministic. A run's result depends on that run and its row alone.
 """
@@ -23,7 +26,8 @@ class StateRuns:
     as a `StepBatch` is: a recorded forward reads it there. What lies after the last run is padding: its results are
     not read, and nothing of it is stored.
 
-    Of a run that leaves its row as it is (a quiet row, padding) the three counts are 0.
+    Of a run that leaves its row as it is (a quiet row, padding) the three counts are 0. The first token of any other
+    run is certain.
     """
 
     rows: torch.Tensor  # [R] int32: lines of the tables
@@ -45,18 +49,18 @@ class StateTable:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Mamba: s[d, n] = exp(dt[d] * a[d, n]) * s[d, n] + dt[d] * b[n] * x[d]; y[d] = sum_n c[n] * s[d, n] + d[d] * x[d].
+    """Mamba: s[n, d] = exp(dt[d] * a[n, d]) * s[n, d] + dt[d] * b[n] * x[d]; y[d] = sum_n c[n] * s[n, d] + d[d] * x[d].
     dt is softplus(dt + dt_bias)."""
 
-    a: torch.Tensor  # [D, N] float32, negative
+    a: torch.Tensor  # [N, D] float32, negative: transposed from how checkpoints have it
     d: torch.Tensor  # [D] float32
     dt_bias: torch.Tensor  # [D] float32
 
 
 @dataclass(frozen=True, slots=True)
 class HeadScan:
-    """Mamba-2: s[h, p, n] = exp(dt[h] * a[h]) * s[h, p, n] + dt[h] * b[g, n] * x[h, p]; y[h, p] = sum_n c[g, n] *
-    s[h, p, n] + d[h] * x[h, p], with g = h * G // H. dt is softplus(dt + dt_bias), clamped."""
+    """Mamba-2: s[h, n, p] = exp(dt[h] * a[h]) * s[h, n, p] + dt[h] * b[g, n] * x[h, p]; y[h, p] = sum_n c[g, n] *
+    s[h, n, p] + d[h] * x[h, p], with g = h * G // H. dt is softplus(dt + dt_bias), clamped."""
 
     a: torch.Tensor  # [H] float32, negative
     d: torch.Tensor  # [H] float32
@@ -104,7 +108,7 @@ class StateOps(Protocol):
         table: StateTable,
         runs: StateRuns,
     ) -> torch.Tensor:
-        """x and dt [T, D], b and c [T, N], table.state [num_rows, D, N], kept 2 * D + N -> [T, D]."""
+        """x and dt [T, D], b and c [T, N], table.state [num_rows, N, D], kept 2 * D + N -> [T, D]."""
         ...
 
     def head_scan(
@@ -117,7 +121,7 @@ class StateOps(Protocol):
         table: StateTable,
         runs: StateRuns,
     ) -> torch.Tensor:
-        """x [T, H, P], dt [T, H], b and c [T, G, N], table.state [num_rows, H, P, N], kept H * P + H + G * N
+        """x [T, H, P], dt [T, H], b and c [T, G, N], table.state [num_rows, H, N, P], kept H * P + H + G * N
         -> [T, H, P]."""
         ...
 

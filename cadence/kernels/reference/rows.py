@@ -18,6 +18,7 @@ from cadence.kernels.interface.row_ops import (
     StepBatch,
     Turns,
 )
+from cadence.kernels.interface.state_ops import StateRuns
 
 
 class ReferenceRowOps:
@@ -99,6 +100,18 @@ class ReferenceRowOps:
         steady = int(state.quiet[rows].sum()) == quiet and not state.num_drafts[rows].any()
         goes_on = done + 1 < most and steady
         turns.control[:2] = torch.tensor([int(goes_on), done + 1])
+
+    def find_state_runs(self, state: RowState, batch: StepBatch, taken: torch.Tensor, runs: StateRuns) -> None:
+        rows, last = batch.rows.long(), len(taken) - 1
+        lines = rows.clamp(max=last)
+        moves = (state.quiet[rows] == 0) & (lines < last)
+        room = (batch.line_start.diff() - 1).clamp(min=0)
+        computed, certain = state.num_computed[rows], batch.query_start.diff() - room
+        runs.rows.copy_(lines)
+        runs.replayed.copy_(torch.where(moves, (computed - taken[lines]).clamp(min=0), 0))
+        runs.certain.copy_(torch.where(moves, certain, 0))
+        runs.kept.copy_(torch.where(moves, torch.minimum(state.num_drafts[rows], room), 0))
+        taken[lines[moves]] = (computed + certain)[moves]
 
     def propose_ngram(self, state: RowState, batch: StepBatch, most: torch.Tensor, shortest: int, longest: int) -> None:
         has_line = batch.line_start.diff() > 0

@@ -71,8 +71,8 @@ class ReferenceStateOps:
         def step(state: torch.Tensor, parts: Parts, c: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
             x, dt, b = parts
             dt = F.softplus(dt + layer.dt_bias)
-            state = torch.exp(dt[:, None] * layer.a) * state + (dt * x)[:, None] * b
-            return state, x if c is None else (state * c).sum(-1) + layer.d * x
+            state = torch.exp(dt * layer.a) * state + b[:, None] * (dt * x)
+            return state, x if c is None else (state * c[:, None]).sum(0) + layer.d * x
 
         return _walk(step, (x, dt, b), c, table, runs).to(x.dtype)
 
@@ -91,9 +91,9 @@ class ReferenceStateOps:
         def step(state: torch.Tensor, parts: Parts, c: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
             x, dt, b = parts
             dt = F.softplus(dt + layer.dt_bias).clamp(*layer.dt_limit)
-            added = (dt[:, None] * x)[:, :, None] * b[of_head][:, None, :]
+            added = b[of_head][:, :, None] * (dt[:, None] * x)[:, None, :]
             state = torch.exp(dt * layer.a)[:, None, None] * state + added
-            return state, x if c is None else (state * c[of_head][:, None, :]).sum(-1) + layer.d[:, None] * x
+            return state, x if c is None else (state * c[of_head][:, :, None]).sum(1) + layer.d[:, None] * x
 
         return _walk(step, (x, dt, b), c, table, runs).to(x.dtype)
 

@@ -10,7 +10,6 @@ from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionS
 from cadence.kernels.interface.matrix import MatrixPacker, Norm
 from cadence.kernels.interface.ops import NO_IDS, OWN_SCALES, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
-from cadence.kernels.reference.states import ReferenceStateOps
 from cadence.kernels.reference.torch_ops import TorchOps
 from cadence.kernels.triton.attention.attention import PagedAttention
 from cadence.kernels.triton.attention.heads import Places, rotate_and_store
@@ -29,6 +28,7 @@ from cadence.kernels.triton.rows.rope import TritonRopeOps
 from cadence.kernels.triton.rows.rows import TritonRowOps
 from cadence.kernels.triton.rows.suffix import TritonSuffixOps
 from cadence.kernels.triton.rows.token_mask import apply_token_mask
+from cadence.kernels.triton.states.states import TritonStateOps
 
 _GATE_BLOCK = 1024
 _NORM_ELEMENTS = 2048  # elements one program of rms_norm takes at least, in whole rows
@@ -47,9 +47,9 @@ class TritonOps(TorchOps):
         self.rows = TritonRowOps()
         self.suffix = TritonSuffixOps()
         self.axes = TritonRopeOps()
-        self.states = ReferenceStateOps()
         self._deterministic = deterministic
         self._pdl = _supports_pdl()
+        self.states = TritonStateOps(deterministic, self._pdl)
         self.lora = TritonLoraOps(deterministic, self._pdl)
         self.experts = TritonExpertOps(self.linear, (self.silu_mul, self.gelu_tanh_mul))
         self._attention = PagedAttention(deterministic, self._pdl)

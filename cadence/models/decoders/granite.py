@@ -1,7 +1,7 @@
 """Granite 3: a Llama with factors on embeddings, scores, logits and on what each block adds to the stream.
 
-The stream is carried in units of that last factor: x + factor * block is factor * (x / factor + block). So embeddings
-are divided by it, blocks are added as they are, and an RMS norm sees no difference but in its eps.
+The stream is carried as multiples of that last factor: x + factor * block is factor * (x / factor + block). So
+embeddings are divided by it, blocks are added as they are, and an RMS norm sees no difference but in its eps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def granite_decoder(
     bias = bool(hf.get("attention_bias", False))
     shape = dims.shape(scale=hf.get("attention_multiplier", 1.0))
     spec = AttentionSpec(dims.hidden, shape, qkv_bias=bias, out_bias=bias)
-    return gated_decoder(
+    parts = gated_decoder(
         build,
         replace(dims, eps=dims.eps / factor**2),
         lambda index: Attention(build, index, spec, rotary),
@@ -44,3 +44,4 @@ def granite_decoder(
         scale=hf.get("embedding_multiplier", 1.0) / factor,
         head=HeadSpec(scale=1.0 / hf.get("logits_scaling", 1.0)),
     )
+    return replace(parts, unit=factor)

@@ -48,7 +48,7 @@ class Eagle3Layer(nn.Module):
         normed = self.hidden_norm(hidden, ctx)
         of_embed = self.embed_qkv(self.embed_norm(embeds, ctx), ctx)
         qkv = ctx.ops.add(of_embed, self.attn.qkv(normed, ctx))
-        x = self.attn.out(self.attn.attend(qkv, inputs, ctx), ctx)
+        x = self.attn.out(self.attn.mix(qkv, inputs, ctx), ctx)
         residual = self.attn.kept(normed if self._norm_before_residual else hidden, ctx)
         return self.mlp.after(self.mlp_norm, x, residual, ctx)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+from torch import nn
 
 from cadence.core.kv_spec import LayerKV
 from cadence.kernels.interface.matrix import Pair
@@ -28,6 +29,11 @@ class EncoderDecoder(CausalLM, Protocol):
 
     dtype: torch.dtype  # of activations
     mels: int  # of the features that its encoder reads; 0 = it reads texts
+
+    @property
+    def encoder(self) -> nn.Module:
+        """Two models may have the same."""
+        ...
 
     def encoder_kv_layers(self) -> list[LayerKV]:
         """Keys of the encoder's own layers, which serve the pass that makes them."""

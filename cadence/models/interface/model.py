@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 
 from cadence.core.kv_spec import LayerKV
+from cadence.core.state_spec import LayerState
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, Sees
 from cadence.kernels.interface.ops import Ops, Rotation, Triple
 from cadence.models.interface.aux_hidden import NO_AUX, AuxHiddenStates
@@ -111,12 +112,16 @@ class CausalLM(Protocol):
     """A decoder, or an encoder, which has no logits. Built by `models.loader`, run by the runner."""
 
     vocab_size: int
-    own_layers: range  # of all layers, those that this device has
+    own_layers: range  # of all layers that keep keys, those that this device has
     sees: Sees  # which keys of its sequence a token sees
     generates: bool  # it has logits; else hidden states are all that it gives
 
     def kv_layers(self) -> list[LayerKV]:
         """One entry per attention layer that this device has, in order of the layer index used with `ctx.attend`."""
+        ...
+
+    def state_layers(self) -> list[LayerState]:
+        """One entry per layer of this device that keeps a state in place of keys, in the order of `ctx.states`."""
         ...
 
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:

@@ -45,6 +45,18 @@ class RMSNorm(nn.Module):
         return gate_up.gated_after_norm((x, residual), self._scale, gate.gelu, ctx)
 
 
+class UnscaledNorm(nn.Module):
+    """An RMS norm without a weight."""
+
+    def __init__(self, build: BuildContext, size: int, eps: float) -> None:
+        super().__init__()
+        self._ones = torch.ones(size, dtype=build.dtype, device=build.device)
+        self.eps = eps
+
+    def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return ctx.ops.rms_norm(x, self._ones, self.eps)
+
+
 class UnfusedNorm(nn.Module):
     """One that no product takes along: the projection comes after it."""
 

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from cadence.models.interface.build import BuildContext
+from cadence.models.layers.rank_share import Held
 from cadence.models.layers.weight import DenseWeight
 
 
@@ -18,3 +19,12 @@ def empty_weight(build: BuildContext, rows: int, cols: int) -> DenseWeight:
 def empty_parameter(build: BuildContext, *shape: int, dtype: torch.dtype | None = None) -> nn.Parameter:
     """An uninitialised parameter of the given shape, in the model's dtype unless another is named."""
     return nn.Parameter(torch.empty(shape, dtype=dtype or build.dtype, device=build.device), requires_grad=False)
+
+
+class HeldRows(nn.Module):
+    """A module with parameters of its own, of whose rows ranks have some each."""
+
+    def __init__(self, held: Held) -> None:
+        """held: what of a checkpoint's tensors these are"""
+        super().__init__()
+        self.held = held

@@ -9,6 +9,8 @@ from cadence.core.errors import ConfigError
 from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.kernels.interface.collectives import Collectives
 
+Share = tuple[int, range]  # how many there are, and those of this rank
+
 _UNITS = (256, 64, 32, 16)  # columns that quantised blocks and kernels like to have together
 _VOCABULARY_UNIT = 16  # rows that packed matrices have side by side
 
@@ -19,8 +21,8 @@ RowOrder = tuple[range, ...]  # of rows as a checkpoint has them, one run after 
 class Held:
     """The rows and columns of a checkpoint's matrix that a linear map has; of a fused one, the rows of each part."""
 
-    rows: Mapping[str, tuple[int, range]]  # by part ("" = not divided): how many there are, and those it has
-    columns: tuple[int, range]
+    rows: Mapping[str, Share]  # by part ("" = not divided): how many there are, and those it has
+    columns: Share
     orders: Mapping[str, RowOrder] = field(default_factory=dict)  # by part, or "" = all of them in one tensor
 
     @property
@@ -109,43 +111,50 @@ def expert_part(count: int, ranks: Collectives) -> range:
     return part_of(count, ranks)
 
 
+def grouped_heads(heads: int, groups: int, ranks: Collectives) -> tuple[Share, Share]:
+    """Of heads that share what there is `groups` times, and of that: heads of a group stay together; where there are
+    fewer groups than ranks, several ranks have the same."""
+    if groups >= ranks.size:
+        own = part_of(groups, ranks)
+        each = heads // groups
+        return (heads, range(own.start * each, own.stop * each)), (groups, own)
+    if ranks.size % groups or heads % ranks.size:
+        raise ConfigError(
+            f"tensor_parallel_size={ranks.size} does not divide {heads} heads of queries with {groups} of keys",
+            "tensor_parallel_size",
+        )
+    group = ranks.rank * groups // ranks.size
+    return (heads, part_of(heads, ranks)), (groups, range(group, group + 1))
+
+
+def times(share: Share, size: int) -> Share:
+    """Of entries, so many of each."""
+    count, own = share
+    return count * size, range(own.start * size, own.stop * size)
+
+
 @dataclass(frozen=True, slots=True)
 class HeadShare:
     """The heads of queries and of keys that this rank attends with."""
 
     shape: AttentionShape  # of these alone
-    queries: tuple[int, range]  # in all, own
-    keys: tuple[int, range]
+    queries: Share  # in all, own
+    keys: Share
 
     @classmethod
     def of(cls, shape: AttentionShape, ranks: Collectives) -> HeadShare:
         """Heads that share keys stay together; where there are fewer keys than ranks, several ranks have the same."""
-        heads, kv_heads = shape.num_heads, shape.num_kv_heads
-        if kv_heads >= ranks.size:
-            keys = part_of(kv_heads, ranks)
-            group = heads // kv_heads
-            queries = range(keys.start * group, keys.stop * group)
-        elif ranks.size % kv_heads or heads % ranks.size:
-            raise ConfigError(
-                f"tensor_parallel_size={ranks.size} does not divide {heads} heads of queries with {kv_heads} of keys",
-                "tensor_parallel_size",
-            )
-        else:
-            queries = part_of(heads, ranks)
-            key = ranks.rank * kv_heads // ranks.size
-            keys = range(key, key + 1)
-        own = replace(shape, num_heads=len(queries), num_kv_heads=len(keys), bias=shape.bias.of_heads(queries))
-        return cls(own, (heads, queries), (kv_heads, keys))
+        queries, keys = grouped_heads(shape.num_heads, shape.num_kv_heads, ranks)
+        own_queries = queries[1]
+        own = replace(
+            shape, num_heads=len(own_queries), num_kv_heads=len(keys[1]), bias=shape.bias.of_heads(own_queries)
+        )
+        return cls(own, queries, keys)
 
     @property
-    def queries_of_dim(self) -> tuple[int, range]:
-        return _times(self.queries, self.shape.head_dim)
+    def queries_of_dim(self) -> Share:
+        return times(self.queries, self.shape.head_dim)
 
     @property
-    def keys_of_dim(self) -> tuple[int, range]:
-        return _times(self.keys, self.shape.head_dim)
-
-
-def _times(share: tuple[int, range], size: int) -> tuple[int, range]:
-    count, own = share
-    return count * size, range(own.start * size, own.stop * size)
+    def keys_of_dim(self) -> Share:
+        return times(self.keys, self.shape.head_dim)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers, kept
+from cadence.models.layers.parameter import HeldRows
 from cadence.models.layers.weight import WeightHolder
 from cadence.models.loader.assign import Copy, copies_of
 from cadence.models.loader.source import KVScales, WeightsSource
@@ -103,9 +104,12 @@ def sliced(source: WeightsSource, model: MappedModule) -> SlicedWeights:
 
 def _cut_of(copy: Copy) -> Cut | None:
     module = copy.slot.module
-    if not isinstance(module, WeightHolder) or module.held.is_as_stored:
+    if not isinstance(module, WeightHolder | HeldRows) or module.held.is_as_stored:
         return None
     num_rows, rows = module.held.stored_rows(copy.rule.part)
+    if isinstance(module, HeldRows):
+        inner = copy.expected_shape()[1:]
+        return Cut((num_rows, *inner), (rows, *((range(size),) for size in inner)))
     if copy.target.dim() == 1:
         return Cut((num_rows,), (rows,))
     num_columns, columns = module.held.columns

@@ -11,7 +11,9 @@ from cadence.models.weight_map import Rule
 
 def as_ours(stored: torch.Tensor, rule: Rule) -> torch.Tensor:
     """A tensor of the checkpoint -> what the rule's target holds, maybe a view."""
-    values = stored.T if rule.transpose and stored.dim() == 2 else stored.flatten(1) if rule.kernel else stored
+    values = (
+        stored.T if rule.transpose and stored.dim() == 2 else stored.flatten(1) if rule.kernel or rule.taps else stored
+    )
     index, count = rule.columns
     if count > 1 and values.dim() == 2:
         values = values.chunk(count, dim=1)[index]
@@ -22,6 +24,8 @@ def stored_shape(ours: tuple[int, ...], rule: Rule) -> tuple[int, ...]:
     """Of a target -> of the tensor in the checkpoint."""
     if len(ours) != 2:
         return ours
+    if rule.taps:
+        return ours[0], 1, ours[1]
     rows, cols = ours[0], ours[1] * rule.columns[1]
     if rule.kernel:
         return rows, cols // math.prod(rule.kernel), *rule.kernel

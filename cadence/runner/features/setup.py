@@ -15,6 +15,7 @@ from cadence.core.contract.media_work import PAGE
 from cadence.core.encoder_input import ENCODER
 from cadence.core.kv_spec import KVLayout, LayerKV
 from cadence.core.media import MEDIA
+from cadence.core.state_spec import STATES
 from cadence.device.base import Device
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import ONE_STAGE, StageLinks
@@ -25,21 +26,24 @@ from cadence.models.decoder import DecoderLM
 from cadence.models.encoder_decoder import EncoderDecoderLM
 from cadence.models.interface.model import CausalLM
 from cadence.runner.after_sample import AfterSample, NothingAfter
+from cadence.runner.caches.states import StateSizes
 from cadence.runner.drivers.choose import driver_of
-from cadence.runner.feature import DeviceFeature
+from cadence.runner.feature import DeviceFeature, InputHook
 from cadence.runner.features.adapters.rows import AdapterRows, DeviceAdapters
 from cadence.runner.features.alignment.rows import AlignedRows, DeviceAlignment
 from cadence.runner.features.drafts.looked_up import LookedUpDrafts
 from cadence.runner.features.drafts.model_drafts import ModelDrafts, ModelDraftsParts
 from cadence.runner.features.drafts.rows import DeviceDrafts, DraftedRows, DraftRows
 from cadence.runner.features.drafts.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
-from cadence.runner.features.encoder.encode import DeviceEncoder
+from cadence.runner.features.encoder.encode import ContentReader, DeviceEncoder
 from cadence.runner.features.encoder.rows import EncoderRows
 from cadence.runner.features.grammar.rows import DeviceGrammar
 from cadence.runner.features.media.encode import DeviceMedia
 from cadence.runner.features.media.rope import ROPE, DeviceRope, RopeTable
 from cadence.runner.features.pooling.pairs import PairRows
 from cadence.runner.features.pooling.rows import DevicePooling, PooledRows
+from cadence.runner.features.states.feature import DeviceStates
+from cadence.runner.features.states.rows import StateRows
 from cadence.runner.forward_pass import ForwardParts, ForwardPass
 from cadence.runner.graphs import StepGraphs
 from cadence.runner.limits import RunnerLimits
@@ -68,6 +72,7 @@ class LoadedModels:
     links: StageLinks = ONE_STAGE  # to the other stages of the target
     aux_layers: Sequence[int] = ()  # of the target, whose streams the proposer of the last stage begins with
     ranks: Collectives = ONE_RANK  # that share the target's layers
+    states: StateSizes | None = None  # of the target's layers that keep a state; None = none does, here or elsewhere
 
     def kv_layers(self) -> list[LayerKV]:
         """The target's first."""
@@ -95,8 +100,8 @@ def build_parts(
     base = _Base(
         device=device, ops=ops, requests=requests, blocks=blocks, sampler=sampler, shapes=shapes, graphs=graphs
     )
-    drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer)
     others = _of_models(base, models, limits, layout)
+    drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer, _of_drafts(models, others))
     features = [*others, *drafts, *_of_every_model(base, model, limits)]
     forward = _forward(base, model, after, features, layout.block_size)
     of_features = [table for feature in features for table in feature.tables]
@@ -211,7 +216,7 @@ def _of_models(base: _Base, models: LoadedModels, limits: RunnerLimits, layout: 
     """What some models have and others do not."""
     encoder = _encoder(base, models, limits, layout)
     media = [*_media(base, models, limits), *_rope(base, models.target, limits)]
-    return [*_adapters(base, models, limits.num_rows), *encoder, *media]
+    return [*_adapters(base, models, limits.num_rows), *_states(base, models), *encoder, *media]
 
 
 def _adapters(base: _Base, models: LoadedModels, num_rows: int) -> list[DeviceFeature]:
@@ -221,15 +226,24 @@ def _adapters(base: _Base, models: LoadedModels, num_rows: int) -> list[DeviceFe
     return [DeviceAdapters(base.device, models.adapters, base.graphs, rows)]
 
 
+def _states(base: _Base, models: LoadedModels) -> list[DeviceFeature]:
+    if models.states is None:
+        return []
+    rows = StateRows(base.device, models.states, base.ops.rows, base.requests.state, base.shapes)
+    return [DeviceStates(rows)]
+
+
 def _encoder(base: _Base, models: LoadedModels, limits: RunnerLimits, layout: KVLayout) -> list[DeviceFeature]:
     model = models.target
     if not isinstance(model, EncoderDecoderLM):
         return []
     rows = EncoderRows(base.device, limits.num_rows, base.ops, base.shapes)
-    encoder = DeviceEncoder(base.device, base.ops, model, rows, layout, limits.max_encoder_len)
-    if models.links.count > 1:  # each stage has the queries of its own layers
-        return [encoder]
-    return [encoder, DeviceAlignment(AlignedRows(limits.num_rows, model.cross_heads(), models.ranks))]
+    drafting = [ContentReader(reader, model.own_layers.stop) for reader in models.draft.readers]
+    readers = [ContentReader(model), *drafting]
+    encoder = DeviceEncoder(base.device, base.ops, readers, rows, layout, limits.max_encoder_len)
+    layers = dict(zip(model.own_blocks, model.cross_heads(), strict=True))
+    aligned = AlignedRows(limits.num_rows, layers, base.blocks.tables, models.ranks, models.links)
+    return [encoder, DeviceAlignment(aligned)]
 
 
 def _media(base: _Base, models: LoadedModels, limits: RunnerLimits) -> list[DeviceFeature]:
@@ -249,6 +263,12 @@ def _rope(base: _Base, model: CausalLM, limits: RunnerLimits) -> list[DeviceFeat
     return [DeviceRope(RopeTable(base.device, limits.num_rows, base.ops, base.shapes, model.axes()))]
 
 
+def _of_drafts(models: LoadedModels, features: Sequence[DeviceFeature]) -> list[InputHook]:
+    """Input hooks of features that a draft model's forwards go through, too."""
+    names = (ENCODER,) if models.draft.readers else ()
+    return [hook for feature in features for hook in feature.inputs if hook.name in names]
+
+
 def _drafts(
     base: _Base,
     models: LoadedModels,
@@ -256,8 +276,9 @@ def _drafts(
     block_size: int,
     waiting: WaitingPositions,
     new_proposer: ProposerFactory,
+    inputs: Sequence[InputHook],
 ) -> tuple[list[DeviceFeature], AfterSample]:
-    """-> the feature, or none, and what is proposed after a forward"""
+    """inputs: of a draft model's forwards -> the feature, or none, and what is proposed after a forward"""
     if not limits.speculative.enabled:
         return [], NothingAfter()
     rows, drafted = DraftRows(base.device, limits.num_rows), DraftedRows(base.device, limits.num_rows)
@@ -284,6 +305,7 @@ def _drafts(
             quiet_row=base.requests.quiet_row,
             rows=state,
             waiting=waiting,
+            inputs=inputs,
         )
         return [DeviceDrafts(rows, [drafted, waiting])], ModelDrafts(parts)
     proposer = new_proposer(limits.speculative, base.ops, rows.most)
@@ -309,7 +331,7 @@ def _shapes(known: Container[StepShape], limits: RunnerLimits, models: LoadedMod
             by_model=limits.speculative.by_model,
             inputs=HookedInputs(
                 some=(ADAPTERS,) if models.adapters is not None else (),
-                always=_in_every_forward(models.target),
+                always=_in_every_forward(models),
                 never=_NEVER_RECORDED,
             ),
         )
@@ -317,11 +339,12 @@ def _shapes(known: Container[StepShape], limits: RunnerLimits, models: LoadedMod
     return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, recorded, limits.width, _NEVER_RECORDED)
 
 
-def _in_every_forward(model: CausalLM) -> tuple[str, ...]:
-    """Input hooks."""
-    if isinstance(model, EncoderDecoderLM):
-        return (ENCODER,)
-    return (ROPE,) if _has_axes(model) else ()
+def _in_every_forward(models: LoadedModels) -> tuple[str, ...]:
+    """Input hooks, in the order of features."""
+    states = (STATES,) if models.states is not None else ()
+    if isinstance(models.target, EncoderDecoderLM):
+        return (*states, ENCODER)
+    return (*states, ROPE) if _has_axes(models.target) else states
 
 
 def _has_axes(model: CausalLM) -> TypeGuard[DecoderLM]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cadence.core.attachments import KeysSpan
@@ -12,6 +12,8 @@ from cadence.scheduler.kv.hashing import extend_hashes, root_digest, source_dige
 from cadence.scheduler.kv.kinds.base import NEVER
 from cadence.scheduler.kv.kinds.block import Block, RequestBlocks
 from cadence.scheduler.kv.pool import BlockPool
+
+HitLimit = Callable[[Sequence[bytes], int], int]  # (hashes of blocks, most of them) -> how many one can go on from
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +27,19 @@ class PrefixHit:
 
 
 class KVManager:
-    def __init__(self, layout: KVLayout, num_blocks: int, caching: bool, in_flight_tokens: int) -> None:
+    def __init__(
+        self,
+        layout: KVLayout,
+        num_blocks: int,
+        caching: bool,
+        in_flight_tokens: int,
+        hit_limits: Sequence[HitLimit] = (),
+    ) -> None:
+        """hit_limits: of what requests need beside blocks, to go on from a prefix"""
         self.block_size = layout.block_size
         self.num_groups = len(layout.groups)
         self._caching = caching
+        self._hit_limits = hit_limits
         self._pool = BlockPool(num_blocks, self.num_groups, keeps_unused=caching)
         self._groups = KVCoordinator(layout, in_flight_tokens)
         self._kinds = self._groups.kinds
@@ -57,7 +68,7 @@ class KVManager:
     @property
     def usage(self) -> float:
         """Share of the pool that requests hold, 0 to 1."""
-        return 1.0 - self._pool.num_free / self._pool.num_usable
+        return 1.0 - self._pool.num_free / max(self._pool.num_usable, 1) if self.num_groups else 0.0
 
     def new_tables(
         self, salt: str, keys: str = "", source_len: int = 0, spans: Sequence[KeysSpan] = ()
@@ -79,13 +90,20 @@ class KVManager:
             return self._no_hit
         extend_hashes(blocks, tokens, self.block_size, limit)
         index = self._pool.index
-        hit = self._groups.longest_hit(index, blocks.hashes, limit)
+        hit = self._longest_hit(blocks.hashes, limit)
         for span in reversed(blocks.spans):
             if span.whole and span.start < hit * self.block_size < span.end:
-                hit = self._groups.longest_hit(index, blocks.hashes, span.start // self.block_size)
+                hit = self._longest_hit(blocks.hashes, span.start // self.block_size)
         tables = self._groups.hit_tables(index, blocks, hit, self._pool.null)
         lacks = source_len > 0 and not all(tables[group] for group in self._groups.source_groups)
         return PrefixHit(num_blocks=hit, tables=tables, source_len=source_len, lacks_source=lacks)
+
+    def _longest_hit(self, hashes: Sequence[bytes], limit: int) -> int:
+        """Each may shorten what another accepted."""
+        hit = self._groups.longest_hit(self._pool.index, hashes, limit)
+        for shorten in self._hit_limits:
+            hit = shorten(hashes, hit)
+        return hit if hit == limit else self._longest_hit(hashes, hit)
 
     def fits(self, hit: PrefixHit, num_tokens: int) -> bool:
         """Whether a request of `num_tokens` that begins with this hit could be held by what is free now."""

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import IMAGE
-from cadence.media.as_media import read_file
-from cadence.media.header import FORMATS, format_of
-from cadence.media.limits import DEFAULT_LIMITS
 
 Content = str | list[dict[str, Any]]  # of a message
 
 
 def image_part(path: Path) -> dict[str, Any]:
     """A file as a part of a message, whole, for a model here or elsewhere."""
+    from cadence.core.media import IMAGE  # numpy is loaded by those who show pictures alone
+    from cadence.media.as_media import read_file
+    from cadence.media.header import FORMATS, format_of
+    from cadence.media.limits import DEFAULT_LIMITS
+
     data = read_file(path, IMAGE, "/image", DEFAULT_LIMITS)
     name = format_of(data[:16]).lower()
     if not name:

@@ -7,14 +7,24 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.server.protocol.common import INT64, GenerationBody, LogprobIds, ShownDrafts, check_beam
+from cadence.entrypoints.server.protocol.common import (
+    INT64,
+    GenerationBody,
+    LogprobIds,
+    ShownDrafts,
+    at_most,
+    check_beam,
+)
 from cadence.entrypoints.server.protocol.texts_or_ids import TEXTS_OR_IDS, texts_or_ids
+from cadence.media.vectors import PromptVectors, read_vectors
 
 MAX_PROMPTS = 1024
+PromptFiles = Annotated[list[str], Field(max_length=MAX_PROMPTS, fail_fast=True), at_most(MAX_PROMPTS)]
 
 
 class CompletionBody(GenerationBody):
-    prompt: Any = Field(json_schema_extra=TEXTS_OR_IDS)
+    prompt: Any = Field(default=None, json_schema_extra=TEXTS_OR_IDS)
+    prompt_embeds: str | PromptFiles | None = None  # matrices in its place, or before it: files in base64
     suffix: str | None = None  # text after what the model is to write
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=-1)] | bool | None = None  # -1 = all there are; true = 1
@@ -30,6 +40,11 @@ class CompletionBody(GenerationBody):
         """What types alone do not say."""
         self.check_stream_options()
         check_beam(self)
+        if self.has_vectors:
+            for name in ("echo", "suffix", "prompt_logprobs", "truncate_prompt_tokens"):
+                if getattr(self, name) not in (None, False):
+                    message = f"{name} cannot be used with prompt_embeds: vectors are no tokens"
+                    raise InvalidRequestError(message, name)
         if self.suffix and self.echo:
             raise InvalidRequestError("echo cannot stand beside suffix: the prompt is not what comes before", "echo")
         if self.suffix and not all(isinstance(prompt, str) for prompt in self.prompts()):
@@ -48,6 +63,21 @@ class CompletionBody(GenerationBody):
             return 1 if self.logprobs else None
         return self.logprobs
 
-    def prompts(self) -> list[str | list[int]]:
-        """One prompt or many: text, token ids, a list of texts, a list of lists of ids."""
-        return texts_or_ids(self.prompt, "prompt", MAX_PROMPTS)
+    @property
+    def has_vectors(self) -> bool:
+        return self.prompt_embeds is not None and self.prompt_embeds != []
+
+    @property
+    def ids_given(self) -> bool:
+        return isinstance(self.prompt, list) and not (self.prompt and isinstance(self.prompt[0], str))
+
+    def prompts(self) -> list[str | list[int] | PromptVectors]:
+        """One prompt or many: matrices, and then a text, token ids, a list of texts, a list of lists of ids."""
+        given = [] if self.prompt_embeds is None else self.prompt_embeds
+        if isinstance(given, str):
+            found = [read_vectors(given, "prompt_embeds")]
+        else:
+            found = [read_vectors(each, f"prompt_embeds[{number}]") for number, each in enumerate(given)]
+        if found and not self.prompt:  # clients that must send one send an empty one
+            return [*found]
+        return [*found, *texts_or_ids(self.prompt, "prompt", MAX_PROMPTS)]

@@ -55,7 +55,8 @@ def _bad_value(raw: bytes) -> str:
         content = json.loads(raw, parse_int=_integer)
     except (ValueError, RecursionError):
         return ""
-    return field_path(_find_bad(content, ()) or ())
+    found = _find_bad(content, ())
+    return field_path(("body", *found)) if found else ""
 
 
 def _integer(digits: str) -> float:

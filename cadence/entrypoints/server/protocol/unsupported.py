@@ -65,7 +65,8 @@ UNSUPPORTED: dict[str, Unsupported] = {
         use_beam_search=False, length_penalty=(1, 1.0),
     ),
     **_hints("every beam is followed to its end", early_stopping=False),
-    **_refused("this endpoint reads texts; recordings go to /v1/audio/transcriptions", prompt_embeds=None, audio=None),
+    **_refused("this endpoint reads texts; vectors go to /v1/completions", prompt_embeds=None),
+    **_refused("this endpoint reads texts; recordings go to /v1/audio/transcriptions", audio=None),
     **_hints("recordings are prepared as the model's files say", media_io_kwargs=None, mm_processor_kwargs=None),
     **_refused("this version writes text only", modalities=(["text"],)),
     **_refused(

@@ -15,7 +15,7 @@ from cadence.config.engine_config import ModelConfig
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import RequestOutput
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
-from cadence.engine.text.prompts import PromptType, TokensPrompt
+from cadence.engine.text.prompts import PromptType, TokensPrompt, VectorsPrompt
 from cadence.entrypoints.server.chat.failures import raise_failure
 from cadence.entrypoints.server.chat.request_errors import check_room
 from cadence.entrypoints.server.chat.truncation import Truncation
@@ -33,6 +33,7 @@ from cadence.entrypoints.server.protocol.completions import CompletionBody
 from cadence.entrypoints.server.protocol.logprobs import TokenNames
 from cadence.entrypoints.server.protocol.sampling import EndpointFields, check_weight, priority_of, sampling_params
 from cadence.entrypoints.server.routes.state import ServerState, State
+from cadence.media.vectors import PromptVectors
 from cadence.text.service.fill_middle import fill_ends, fill_prompt
 from cadence.text.service.text_jobs import Kept
 from cadence.text.service.text_service import Encoding
@@ -64,7 +65,7 @@ class Work:
     """A request, checked, and how its answer looks."""
 
     body: CompletionBody
-    prompts: list[str | list[int]]
+    prompts: list[str | list[int] | PromptVectors]
     size: int  # estimated tokens
     params: SamplingParams
     beam: BeamSearchParams | None  # instead of `params`, of which only the shape of the answer counts then
@@ -81,6 +82,7 @@ def checked_work(body: CompletionBody, request: Request, state: ServerState) -> 
     body.check()
     model = state.check_model(body.model)
     _check_encoder(body, state)
+    _check_vectors(body, state)
     prompts = body.prompts()
     chosen = _chosen(body)
     beam = beam_params(body, chosen, DEFAULT_MAX_TOKENS) if body.use_beam_search else None
@@ -91,7 +93,7 @@ def checked_work(body: CompletionBody, request: Request, state: ServerState) -> 
     check_weight(params, count)
     name = f"cmpl-{body.request_id}" if body.request_id else request_id(request, "cmpl-")
     base = {"id": name, "object": "text_completion", "created": created(request.scope), "model": model}
-    return Work(body, prompts, estimate_tokens(prompts), params, beam, _view(body, state, base), name, request)
+    return Work(body, prompts, _size(prompts), params, beam, _view(body, state, base), name, request)
 
 
 async def _sources(work: Work, names: list[str], state: ServerState) -> list[AsyncGenerator[RequestOutput, None]]:
@@ -100,11 +102,9 @@ async def _sources(work: Work, names: list[str], state: ServerState) -> list[Asy
     salt = state.tenants.cache_salt(scope, body.cache_salt)
     rank, priority = state.data_parallel_rank(work.request), priority_of(body, work.request.headers)
     prompts = []
-    for text_or_ids in work.prompts:
-        prompt = await prompt_of(text_or_ids, body, state, salt)
-        if body.echo and "prompt" not in prompt:
-            prompt["prompt"] = await state.llm.texts.decode(prompt["prompt_token_ids"], skip_special_tokens=False)
-        prompts.append({**prompt, "tenant": tenant_of(scope), "data_parallel_rank": rank})
+    for given in work.prompts:
+        prompt = await _engine_prompt(given, body, state, salt)
+        prompts.append(cast(PromptType, {**prompt, "tenant": tenant_of(scope), "data_parallel_rank": rank}))
         await asyncio.sleep(0)  # others have a turn between two of many short ones
     return [_outputs(work, prompt, name, state, priority) for prompt, name in zip(prompts, names, strict=True)]
 
@@ -121,6 +121,18 @@ def _outputs(
     return cast(AsyncGenerator[RequestOutput, None], outputs)
 
 
+async def _engine_prompt(
+    given: str | list[int] | PromptVectors, body: CompletionBody, state: ServerState, salt: str
+) -> TokensPrompt | VectorsPrompt:
+    if isinstance(given, PromptVectors):
+        _check_fits(len(given), body.max_tokens, state.llm.config.model)
+        return {"prompt_embeds": given.values_np, "cache_salt": salt}
+    prompt = await prompt_of(given, body, state, salt)
+    if body.echo and "prompt" not in prompt:
+        prompt["prompt"] = await state.llm.texts.decode(prompt["prompt_token_ids"], skip_special_tokens=False)
+    return prompt
+
+
 async def prompt_of(given: str | list[int], body: CompletionBody, state: ServerState, salt: str) -> TokensPrompt:
     model = state.llm.config.model
     if body.suffix and isinstance(given, str):
@@ -134,6 +146,11 @@ async def prompt_of(given: str | list[int], body: CompletionBody, state: ServerS
     _check_fits(len(tokens.ids), body.max_tokens, model)
     text = given if len(tokens.ids) == tokens.total else await texts.decode(tokens.ids)
     return {"prompt": text, "prompt_token_ids": tokens.ids, "cache_salt": salt}
+
+
+def _size(prompts: list[str | list[int] | PromptVectors]) -> int:
+    """Estimated tokens."""
+    return sum(len(given) if isinstance(given, PromptVectors) else estimate_tokens(given) for given in prompts)
 
 
 def _kept(body: CompletionBody, state: ServerState) -> Kept:
@@ -160,6 +177,13 @@ def _check_encoder(body: CompletionBody, state: ServerState) -> None:
     for name, given in (("echo", body.echo), ("suffix", body.suffix)):
         if given:
             raise InvalidRequestError(f"{name} cannot be used: this model's encoder reads the prompt", name)
+
+
+def _check_vectors(body: CompletionBody, state: ServerState) -> None:
+    """Before they are read."""
+    if body.has_vectors and not state.llm.config.model.media.takes_vectors:
+        message = "prompt_embeds cannot be used: this server was started without --enable-prompt-embeds"
+        raise InvalidRequestError(message, "prompt_embeds")
 
 
 def _chosen(body: CompletionBody) -> EndpointFields:
@@ -191,7 +215,7 @@ def _view(body: CompletionBody, state: ServerState, base: dict[str, Any]) -> Com
         names=TokenNames(tokenizer, body.return_tokens_as_token_ids or options.return_tokens_as_token_ids),
         n=body.n or 1,
         echo=bool(body.echo),
-        ids_given=isinstance(body.prompt, list) and not isinstance(body.prompt[0], str),
+        ids_given=body.ids_given,
         silent=body.max_tokens == 0,
         skip_special=body.skip_special_tokens is not False,
         logprobs=_shown_logprobs(body),

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.text.prompts import TokensPrompt
 from cadence.entrypoints.server.chat.events import ChatJob
@@ -20,6 +21,7 @@ from cadence.entrypoints.server.protocol.completions import CompletionBody
 from cadence.entrypoints.server.protocol.render import parse_rendered, rendered
 from cadence.entrypoints.server.routes import chat, completions
 from cadence.entrypoints.server.routes.state import ServerState, State
+from cadence.media.vectors import PromptVectors
 
 router = APIRouter(tags=["tokens"])
 
@@ -29,6 +31,8 @@ async def render_completion(request: Request, state: State) -> Response:
     work, offsets = await state.bodies.read(request, lambda raw: _completion(raw, request, state), held=True)
     body, answers = work.body, []
     for number, given in enumerate(work.prompts):
+        if isinstance(given, PromptVectors):
+            raise InvalidRequestError("prompt_embeds cannot be used: vectors have no token ids", "prompt_embeds")
         prompt = await completions.prompt_of(given, body, state, "")
         rendered = _rendered_request(body, work.params, prompt, state)
         if offsets:

@@ -125,6 +125,24 @@ EXPORT void call_rows_turn(const void *words) {
     *again = *done < most && quiet == w->control[3] && !drafts;
 }
 
+EXPORT void call_rows_find_state_runs(const void *words) {
+    const struct rows_find_state_runs *w = words;
+    const RowState *state = &w->state;
+    for (int64_t r = 0; r < w->num_rows; r++) {
+        int64_t column = w->rows[r] * state->column_stride, line = w->rows[r] < w->last ? w->rows[r] : w->last;
+        int64_t room = w->line_start[r + 1] - w->line_start[r] - 1;
+        if (room < 0) room = 0;
+        int32_t certain = w->query_start[r + 1] - w->query_start[r] - (int32_t)room, drafts = state->num_drafts[column];
+        int32_t computed = state->num_computed[column], *taken = w->taken + line * w->taken_stride;
+        int moves = line < w->last && !state->quiet[column];
+        w->lines[r] = (int32_t)line;
+        w->replayed[r] = moves && computed > *taken ? computed - *taken : 0;
+        w->certain[r] = moves ? certain : 0;
+        w->kept[r] = !moves ? 0 : drafts < room ? drafts : (int32_t)room;
+        if (moves) *taken = computed + certain;
+    }
+}
+
 /* Where the last tokens [length - n, length) stood before -> the end of the longest match, of these the latest; 0 if
    there is none. */
 static int64_t find_match(const int32_t *tokens, int64_t length, int64_t shortest, int64_t longest) {

@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#define COMMAND_WORDS 27 /* at most */
+#define COMMAND_WORDS 29 /* at most */
 
 typedef float Float __attribute__((aligned(8)));
 typedef void Area; /* memory of several processes */
@@ -320,6 +320,75 @@ struct rope_turns {
     int64_t segment_stride, count_stride, num_rows, num_tokens, length, half;
 };
 
+/* ---- layers that keep a state, as interface/state_ops.py has them: what comes out is contiguous ---- */
+
+typedef struct {
+    const int32_t *rows, *query_start, *replayed, *certain, *kept;
+    int64_t num_runs;
+} Runs;
+
+/* inputs: lines of `channels`, inputs_row elements to a row. The weight of a channel and a tap is anywhere. */
+struct state_conv {
+    void *out;
+    const char *x, *weight, *bias; /* bias [channels] or NULL */
+    char *inputs;
+    Runs runs;
+    int64_t channels, taps, x_stride, inputs_row, weight_channel, weight_tap, silu;
+    int64_t dtype, weight_dtype, bias_dtype;
+};
+
+/* kept_inputs: x, dt and b of tokens; state_row and kept_row: elements from row to row. */
+struct state_scan {
+    void *out;
+    const char *x, *dt, *b, *c;
+    const float *a, *d, *dt_bias;
+    float *state;
+    char *kept_inputs;
+    Runs runs;
+    int64_t channels, width;
+    int64_t x_stride, dt_stride, b_stride, c_stride, state_row, kept_row, dtype;
+};
+
+/* kept_inputs: x, dt and b of tokens. */
+struct state_head_scan {
+    void *out;
+    const char *x, *dt, *b, *c;
+    const float *a, *d, *dt_bias;
+    float *state;
+    char *kept_inputs;
+    Runs runs;
+    int64_t heads, size, groups, width; /* a state is [width, size] */
+    int64_t x_stride, dt_stride, b_stride, c_stride, state_row, kept_row, dtype;
+    Float limit_low, limit_high;
+};
+
+/* kept_inputs: v, k, decay and beta of tokens. */
+struct state_delta {
+    void *out;
+    const char *q, *k, *v, *decay, *beta;
+    const float *a, *dt_bias;
+    float *state;
+    char *kept_inputs;
+    Runs runs;
+    int64_t key_heads, heads, key, value; /* a state is [key, value] */
+    int64_t q_stride, k_stride, v_stride, decay_stride, beta_stride, state_row, kept_row, dtype;
+};
+
+/* Rows of x and of the gate are strided; weight_step: elements from a group's weights to the next one's, 0 = all share. */
+struct gated_norm {
+    char *out;
+    const char *x, *gate, *weight;
+    int64_t rows, groups, width, x_stride, gate_stride, weight_step, norm_first; /* width: of a group */
+    Float eps;
+    int64_t dtype, weight_dtype;
+};
+
+struct gate {
+    char *out;
+    const char *x, *gate;
+    int64_t rows, width, x_stride, gate_stride, silu, dtype;
+};
+
 /* ---- rows from token to token ---- */
 
 /* Columns of counters share one stride. */
@@ -368,6 +437,14 @@ struct rows_turn {
     const int32_t *rows, *out;
     int32_t *log, *control;
     int64_t log_stride, num_rows, num_lines;
+};
+
+/* What is to become of rows' states: `taken` has lines [0, last], of which the last is shared and stays as it is. */
+struct rows_find_state_runs {
+    RowState state;
+    const int32_t *rows, *query_start, *line_start;
+    int32_t *taken, *lines, *replayed, *certain, *kept;
+    int64_t taken_stride, last, num_rows;
 };
 
 struct rows_propose {

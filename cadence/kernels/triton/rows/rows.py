@@ -20,10 +20,12 @@ from cadence.kernels.interface.row_ops import (
     StepBatch,
     Turns,
 )
+from cadence.kernels.interface.state_ops import StateRuns
 from cadence.kernels.reference.rows import ReferenceRowOps
 from cadence.kernels.triton.common.launch import quick
 from cadence.kernels.triton.rows.drafts import begin_drafts, store_padding, take_draft
 from cadence.kernels.triton.rows.kept_states import keep_states, kept_states
+from cadence.kernels.triton.rows.state_runs import find_state_runs
 
 _AT_ONCE = 256  # tokens of a run that one program gathers
 _SEARCHED = 1024  # places of a row that are looked at together
@@ -37,9 +39,10 @@ def _gather(
     at_ptr, line_rows_ptr, lengths_ptr,
     tokens_ptr, computed_ptr, quiet_ptr, drafts_ptr, table_ptr,
     tokens_stride, scalar_stride, table_stride, num_rows, num_tokens,
-    BLOCK_SIZE: tl.constexpr, AT_ONCE: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, AT_ONCE: tl.constexpr, HAS_TABLE: tl.constexpr,
 ):  # fmt: skip
-    """A program per run and piece of it; those of the run after the last fill in the padding."""
+    """A program per run and piece of it; those of the run after the last fill in the padding. Without a table,
+    slots_ptr is that of positions: both are 0 in the padding."""
     run = tl.program_id(0)
     begin = tl.load(start_ptr + run)
     token = begin + tl.program_id(1) * AT_ONCE + tl.arange(0, AT_ONCE)
@@ -59,9 +62,10 @@ def _gather(
         ids = tl.load(tokens_ptr + row * tokens_stride + position, mask=real, other=0)
         tl.store(ids_ptr + token, ids, mask=inside)
         tl.store(positions_ptr + token, position.to(tl.int64), mask=inside)
-        block = tl.load(table_ptr + row * table_stride + position // BLOCK_SIZE, mask=real, other=0).to(tl.int64)
-        slot = block * BLOCK_SIZE + position % BLOCK_SIZE
-        tl.store(slots_ptr + token, tl.where(real & (quiet == 0), slot, 0), mask=inside)
+        if HAS_TABLE:
+            block = tl.load(table_ptr + row * table_stride + position // BLOCK_SIZE, mask=real, other=0).to(tl.int64)
+            slot = block * BLOCK_SIZE + position % BLOCK_SIZE
+            tl.store(slots_ptr + token, tl.where(real & (quiet == 0), slot, 0), mask=inside)
         if tl.program_id(1) == 0:
             length = first + end - begin
             tl.store(lens_ptr + run, length)
@@ -151,13 +155,14 @@ class TritonRowOps:
         at_once = 1 if batch.max_query_len == 1 else _AT_ONCE
         runs = num_rows if batch.one_each else num_rows + 1  # where each row has one token, none is padding
         grid = (runs, triton.cdiv(batch.max_query_len, at_once))
-        for table, slots in zip(tables, batch.slots, strict=True):  # all but the slots come out the same each time
+        each = zip(tables, batch.slots, strict=True) if tables else [(state.tokens, batch.positions)]
+        for table, slots in each:  # all but the slots come out the same each time
             _gather[grid](
                 batch.rows, batch.query_start, batch.line_start, batch.ids, batch.positions, slots, batch.seq_lens,
                 batch.line_at, batch.line_rows, batch.line_lengths,
                 state.tokens, state.num_computed, state.quiet, state.num_drafts, table,
                 state.tokens.stride(0), state.quiet.stride(0), table.stride(0), num_rows, num_tokens,
-                BLOCK_SIZE=block_size, AT_ONCE=at_once, num_warps=1 if at_once == 1 else 4,
+                BLOCK_SIZE=block_size, AT_ONCE=at_once, HAS_TABLE=bool(tables), num_warps=1 if at_once == 1 else 4,
             )  # fmt: skip
 
     def commit(
@@ -172,6 +177,9 @@ class TritonRowOps:
 
     def turn(self, state: RowState, batch: StepBatch, out: torch.Tensor, turns: Turns) -> None:
         ReferenceRowOps().turn(state, batch, out, turns)  # in the interpreter alone: no GPU's memory is the host's
+
+    def find_state_runs(self, state: RowState, batch: StepBatch, taken: torch.Tensor, runs: StateRuns) -> None:
+        find_state_runs(state, batch, taken, runs)
 
     def propose_ngram(self, state: RowState, batch: StepBatch, most: torch.Tensor, shortest: int, longest: int) -> None:
         _propose[(batch.rows.shape[0],)](

@@ -12,6 +12,7 @@ from cadence.core.alignment import ALIGNMENT, AlignmentSpec
 from cadence.core.contract.step import NewRow, PooledOutput
 from cadence.core.encoder_input import ENCODER
 from cadence.kernels.interface.collectives import Collectives
+from cadence.kernels.interface.links import StageLinks
 from cadence.kernels.interface.row_ops import StepBatch
 from cadence.models.interface.cross_queries import CrossHeads, KeptCrossQueries
 from cadence.models.interface.model import ForwardContext, LayerCache
@@ -31,6 +32,11 @@ class AlignedRow:
     length: int  # tokens of its prompt
     source_len: int  # positions of its encoder's output
     parts: list[Queries] = field(default_factory=list)  # of the tokens asked about, as far as they are computed
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Of its matrix."""
+        return self.length - self.spec.first, self.spec.positions
 
     def queries(self) -> Queries:
         return {layer: torch.cat([part[layer] for part in self.parts]) for layer in self.parts[0]}
@@ -55,11 +61,20 @@ class AlignedRows:
 
     name = ALIGNMENT
 
-    def __init__(self, num_rows: int, layers: Sequence[CrossHeads], ranks: Collectives) -> None:
-        """layers: of the decoder"""
-        self._layers = dict(enumerate(layers))
-        self._ranks = ranks
-        self._heads = AlignmentHeads(self._layers, (), ranks)
+    def __init__(
+        self,
+        num_rows: int,
+        layers: Mapping[int, CrossHeads],
+        tables: Sequence[torch.Tensor],
+        ranks: Collectives,
+        links: StageLinks,
+    ) -> None:
+        """layers: of the decoder, those that are here; tables: of the KV cache, per group [num_rows, blocks] int32;
+        links: to the stages that have the others"""
+        self._layers = layers
+        self._tables = tables
+        self._links = links
+        self._heads = AlignmentHeads(layers, (), ranks)
         self._kept = KeptCrossQueries()
         self._rows: dict[int, AlignedRow] = {}
         self._is_active_np = np.zeros(num_rows, dtype=np.bool_)
@@ -81,7 +96,7 @@ class AlignedRows:
 
     def _want(self) -> None:
         asked = {layer for row in self._rows.values() for layer, _ in row.spec.heads}
-        self._kept.want(self._layers[layer].layer for layer in asked)
+        self._kept.want(self._layers[layer].layer for layer in asked & self._layers.keys())
 
     def flush(self) -> None:
         """Everything lies on the host."""
@@ -96,11 +111,19 @@ class AlignedRows:
         return replace(ctx, cross_queries=self._kept)
 
     def pass_over(self, step: PromptSlice) -> None:
-        """All layers are in one stage."""
+        """What the heads so far add up to goes on to the next stage."""
+        for total in self._sums(step).values():
+            self._links.send(total)
 
     def collect(
         self, hidden: torch.Tensor, step: PromptSlice, ctx: ForwardContext, logits_fn: Callable
     ) -> AlignedMatrices:
+        sums = self._sums(step)
+        return AlignedMatrices({row: total / len(self._rows[row].spec.heads) for row, total in sums.items()})
+
+    def _sums(self, step: PromptSlice) -> dict[int, torch.Tensor]:
+        """By row whose last token was computed [tokens, positions] float32: over the heads of this stage and of those
+        before it"""
         queries, ended = self._kept.take(), dict[int, torch.Tensor]()
         for at in np.flatnonzero(self._is_active_np[step.rows_np]).tolist():
             row, (start, end) = int(step.rows_np[at]), step.query_start_np[at : at + 2].tolist()
@@ -109,10 +132,16 @@ class AlignedRows:
             is_last = first + end - start == asked.length
             asked.parts.append({layer: self._part(q[start_asked:end], is_last) for layer, q in queries.items()})
             if is_last:
-                keys = RowKeys(ctx.batch.block_tables, row, asked.source_len)
-                ended[row] = self._heads.matrix(asked.spec.heads, asked.queries(), keys, asked.spec.positions)
+                keys = RowKeys(self._tables, row, asked.source_len)
+                ended[row] = self._heads.add(self._before(asked), asked.spec.heads, asked.queries(), keys)
                 asked.parts.clear()
-        return AlignedMatrices(ended)
+        return ended
+
+    def _before(self, asked: AlignedRow) -> torch.Tensor:
+        """The sum over the heads of the stages before."""
+        if self._links.stage:
+            return self._links.receive(asked.size, torch.float32).clone()
+        return torch.zeros(asked.size, device=self._tables[0].device)
 
     def _part(self, q: torch.Tensor, is_last: bool) -> torch.Tensor:
         """What is kept for a later forward does not keep those of other rows."""

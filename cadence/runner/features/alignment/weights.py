@@ -40,30 +40,29 @@ class RowKeys:
 
 @dataclass(frozen=True, slots=True)
 class AlignmentHeads:
-    """Of a decoder: what makes the matrix."""
+    """Of a decoder: what makes the matrix, the mean over heads of how much more than others, in their own spread,
+    tokens look at a position."""
 
     layers: Mapping[int, CrossHeads]  # by layer of the decoder
     caches: Sequence[LayerCache]  # by layer of the KV cache
     ranks: Collectives  # that share the heads of each layer
 
-    def matrix(
+    def add(
         self,
+        total: torch.Tensor,
         heads: Sequence[tuple[int, int]],
         queries: Mapping[int, torch.Tensor],
         keys: RowKeys,
-        positions: int,
     ) -> torch.Tensor:
-        """heads: (layer, head). queries: by layer of the KV cache [n, Hq, D] -> [n, positions] float32: the mean over
-        heads of how much more than others, in their own spread, tokens look at a position"""
-        count = len(next(iter(queries.values())))
-        total = torch.zeros((count, positions), device=keys.tables[0].device)
-        for layer in dict.fromkeys(layer for layer, _ in heads):
+        """total [n, positions] float32: the sum over heads of layers before. heads: (layer, head), of which those in
+        layers that are here count. queries: by layer of the KV cache [n, Hq, D] -> `total`, with these"""
+        for layer in sorted({layer for layer, _ in heads} & self.layers.keys()):
             own = self.layers[layer]
             read = keys.read(self.caches[own.layer], own.shape.head_dim)
             q = queries[own.layer].float() * own.shape.scale
             for head in (head for other, head in heads if other == layer):
-                total += smoothed(self._weights(own, head, q, read)[:, :positions])
-        return total / len(heads)
+                total += smoothed(self._weights(own, head, q, read)[:, : total.shape[1]])
+        return total
 
     def _weights(self, own: CrossHeads, head: int, q: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """Of one head of all ranks: q [n, Hq, D], keys [Hk, length, D] -> [n, length]"""

@@ -17,6 +17,7 @@ from cadence.models.interface.model_proposer import DraftStates
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.after_sample import BeginsWith, States
 from cadence.runner.buffers import StepBuffers
+from cadence.runner.feature import InputHook
 from cadence.runner.features.drafts.waiting_positions import WaitingPositions
 from cadence.runner.graphs import StepGraphs, StepOutputs
 from cadence.runner.layout import MODEL_RUN, BatchLayout
@@ -40,6 +41,7 @@ class ModelDraftsParts:
     quiet_row: int
     rows: RowState
     waiting: WaitingPositions
+    inputs: Sequence[InputHook]  # of every forward of the draft model
 
 
 class ModelDrafts:
@@ -199,4 +201,7 @@ class ModelDrafts:
         return LastTokens(first.line_at, first.line_rows, following.seq_lens, following.query_start)
 
     def _context(self, batch: StepBatch, wanted: Wanted) -> ForwardContext:
-        return ForwardContext(self._parts.ops, batch.attention(self._parts.drafted.tables), self._caches, wanted)
+        ctx = ForwardContext(self._parts.ops, batch.attention(self._parts.drafted.tables), self._caches, wanted)
+        for hook in self._parts.inputs:
+            ctx = hook.extend(ctx, batch)
+        return ctx

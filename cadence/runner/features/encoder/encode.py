@@ -24,6 +24,14 @@ from cadence.runner.features.encoder.rows import EncoderRows
 TOGETHER = 2048  # positions that go through the encoder at once, unless one content has more
 
 
+@dataclass(frozen=True, slots=True)
+class ContentReader:
+    """A model whose decoder attends to contents: the target, or one that drafts for it."""
+
+    model: EncoderDecoder
+    first_layer: int = 0  # of its layers among all that have caches
+
+
 class DeviceEncoder(DeviceFeature):
     """Contents are computed before rows begin, so that a plan's first forward finds their keys."""
 
@@ -33,16 +41,17 @@ class DeviceEncoder(DeviceFeature):
         self,
         device: Device,
         ops: Ops,
-        model: EncoderDecoder,
+        readers: Sequence[ContentReader],
         rows: EncoderRows,
         layout: KVLayout,
         max_len: int,
     ) -> None:
-        """max_len: positions of a content"""
+        """readers: the target first; one with the encoder of the one before it is given what that has made. max_len:
+        positions of a content"""
         self.tables = self.inputs = [rows]
         self._device = device
         self._ops = ops
-        self._model = model
+        self._readers = readers
         self._layout = layout
         self._block_size = layout.block_size
         self._max_len = max_len
@@ -57,7 +66,7 @@ class DeviceEncoder(DeviceFeature):
 
     def largest(self) -> list[EncoderWork]:
         """Into the null block."""
-        count, mels = -(-self._max_len // self._block_size), self._model.mels
+        count, mels = -(-self._max_len // self._block_size), self._readers[0].model.mels
         blocks = tuple([0] * count if group.kind == CROSS else [] for group in self._layout.groups)
         work = EncoderWork(
             token_ids_np=np.zeros(0 if mels else self._max_len, dtype=np.int32),
@@ -68,30 +77,32 @@ class DeviceEncoder(DeviceFeature):
         return [work] * max(TOGETHER // self._max_len, 1)
 
     def _encode(self, contents: ContentBatch) -> None:
-        ctx = self._context(contents)
-        states = self._model.encode(self._inputs(contents), ctx)
         slots = {
             group: self._device.upload(slots_np) for group, slots_np in enumerate(contents.slots_np) if len(slots_np)
         }
-        for layer, new in self._model.cross_keys(states, ctx):
-            cache = self._caches[layer]
-            self._ops.write_kv(new, (cache.k, cache.v), slots[cache.group])
+        encoder = None
+        for reader in self._readers:
+            model = reader.model
+            if model.encoder is not encoder:
+                encoder, ctx = model.encoder, self._context(model, contents)
+                states = model.encode(self._inputs(model, contents), ctx)
+            for layer, new in model.cross_keys(states, ctx):
+                cache = self._caches[reader.first_layer + layer]
+                self._ops.write_kv(new, (cache.k, cache.v), slots[cache.group])
 
-    def _inputs(self, contents: ContentBatch) -> EncoderBatch:
+    def _inputs(self, model: EncoderDecoder, contents: ContentBatch) -> EncoderBatch:
         upload = self._device.upload
         return EncoderBatch(
             ids=upload(contents.ids_np),
             positions=upload(contents.positions_np),
-            features=[
-                upload(work.features_np).to(self._model.dtype) for work in contents.works if work.features_np.size
-            ],
+            features=[upload(work.features_np).to(model.dtype) for work in contents.works if work.features_np.size],
         )
 
-    def _context(self, contents: ContentBatch) -> ForwardContext:
+    def _context(self, model: EncoderDecoder, contents: ContentBatch) -> ForwardContext:
         """All layers of the encoder have their keys in one place, one after another."""
-        upload, layers = self._device.upload, self._model.encoder_kv_layers()
+        upload, layers = self._device.upload, model.encoder_kv_layers()
         shape = (contents.num_blocks, layers[0].num_kv_heads, self._block_size, layers[0].head_dim)
-        k, v = torch.zeros((2, *shape), dtype=self._model.dtype, device=self._device.torch_device)
+        k, v = torch.zeros((2, *shape), dtype=model.dtype, device=self._device.torch_device)
         batch = AttentionBatch(
             rows=upload(np.arange(len(contents.works), dtype=np.int32)),
             query_start=upload(contents.start_np),

@@ -1,0 +1,24 @@
+"""States of rows that are kept for requests to come."""
+
+from __future__ import annotations
+
+from cadence.core.state_spec import STATES, StateRoom
+from cadence.runner.feature import DeviceFeature
+from cadence.runner.features.states.rows import StateRows
+
+
+class DeviceStates(DeviceFeature):
+    """A plan says what is saved before its rows begin: rows that have ended are still as the plan before left them."""
+
+    name = STATES
+
+    def __init__(self, rows: StateRows) -> None:
+        self.tables = self.inputs = [rows]
+        self._rows = rows
+
+    def allocate(self, room: StateRoom) -> None:
+        self._rows.allocate(room)
+
+    def apply(self, payload: list[tuple[int, int]]) -> None:
+        for row, slot in payload:
+            self._rows.memory.save(row, slot)
