@@ -21,7 +21,6 @@ class Rule:
     part: str = ""
     transpose: bool = False  # matrices are stored [in, out]
     kernel: tuple[int, ...] = ()  # of a convolution, stored [out, in, *kernel]: ours has an input's taps side by side
-    taps: bool = False  # a convolution of each channel by itself, stored [channels, 1, taps]
     columns: tuple[int, int] = (0, 1)  # (i, n): ours is the i-th of n equal ranges of the stored matrix's inputs
     times: float = 1.0  # multiplied in float32
     add: float = 0.0  # added in float32, after that
@@ -42,7 +41,6 @@ class WeightMap:
     other_prefixes: tuple[tuple[str, str], ...] = ()  # (usual, other): how else a checkpoint may begin source names
     ignored: tuple[str, ...] = ()  # patterns of tensors that carry nothing we need; ** = anything
     other_ends: tuple[tuple[str, str], ...] = ()  # (usual, other): how else it may end them
-    stacked: tuple[str, ...] = ()  # patterns of tensors of all experts: rules name each, as `StackedExperts` does
 
     def rules_for(self, parameter: str) -> Iterator[tuple[Rule, list[str]]]:
         """Rules that fill `parameter`, each with the names its tensor may have in a checkpoint, usual first."""
@@ -62,9 +60,6 @@ class WeightMap:
             if name.endswith(usual)
         ]
         return names + others
-
-    def is_stacked(self, name: str) -> bool:
-        return any(_pattern(pattern).fullmatch(name) for pattern in self.stacked)
 
     def is_ignored(self, name: str) -> bool:
         return any(_pattern(pattern).fullmatch(name) for pattern in self.ignored)

@@ -22,9 +22,8 @@ GRANITE_STACKED = (f"{_BLOCK}.input_linear.weight", f"{_BLOCK}.output_linear.wei
 
 
 class GraniteMoeForCausalLM(DecoderLM):
-    weights = WeightMap(
-        OUTER_RULES + ATTENTION_RULES + NORM_RULES + GRANITE_EXPERT_RULES, PREFIXES, IGNORED, stacked=GRANITE_STACKED
-    )
+    weights = WeightMap(OUTER_RULES + ATTENTION_RULES + NORM_RULES + GRANITE_EXPERT_RULES, PREFIXES, IGNORED)
+    stacked = GRANITE_STACKED
 
     def __init__(self, hf: ConfigView, build: BuildContext) -> None:
         dims = read_dims(hf)

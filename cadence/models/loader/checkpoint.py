@@ -12,24 +12,21 @@ from cadence.core.errors import WeightsError
 from cadence.models.loader.quantized_weights import QuantizedWeights
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from cadence.models.loader.source import WeightsSource
-from cadence.models.loader.stacked_experts import with_each_expert
 from cadence.models.loader.torch_weights import TorchWeights, saved_files
-from cadence.models.registry import model_class
 
 
 def open_checkpoint(files: ModelFiles, hf: HFConfig) -> tuple[WeightsSource, str]:
     """(all tensors, where they are)"""
     if files.gguf is not None:
         return gguf.open_weights(files.gguf, hf.raw), str(files.gguf)
-    weights = model_class(hf.family).weights
     where, quantized = str(files.directory), read_quantized(hf)
     if saved := saved_files(files.directory):
         if quantized is not None:
             raise WeightsError(f"{where}: quantised weights are read from safetensors files, not from {saved[0].name}")
-        return with_each_expert(TorchWeights(saved), weights), where
+        return TorchWeights(saved), where
     stored = SafetensorsWeights(files.directory)
     if quantized is None:
-        return with_each_expert(stored, weights), where
+        return stored, where
     return QuantizedWeights(stored, quantized, stored_dtype(hf), where), where
 
 
