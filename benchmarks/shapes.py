@@ -38,6 +38,22 @@ SHAPES: dict[str, dict[str, Any]] = {
         "dtype": "bfloat16",
         "eos_token_id": 128001,
     },
+    "mamba2-2.7b": {
+        "architectures": ["Mamba2ForCausalLM"],
+        "model_type": "mamba2",
+        "hidden_size": 2560,
+        "num_hidden_layers": 64,
+        "num_heads": 80,
+        "head_dim": 64,
+        "expand": 2,
+        "n_groups": 1,
+        "state_size": 128,
+        "conv_kernel": 4,
+        "vocab_size": 50288,
+        "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": True,
+        "dtype": "bfloat16",
+    },
     "qwen2.5-0.5b": {
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",
@@ -101,7 +117,15 @@ def write_shape(name: str, directory: Path) -> Path:
 def weight_bytes_per_token(name: str, element_bytes: int = 2) -> int:
     """Bytes of weights one decode step reads (the input embedding is looked up, not read)."""
     shape = SHAPES[name]
+    if shape["model_type"] == "mamba2":
+        return element_bytes * _mamba2_weights(shape)
     hidden, inner, dim = shape["hidden_size"], shape["intermediate_size"], shape["head_dim"]
     heads, kv_heads = shape["num_attention_heads"], shape["num_key_value_heads"]
     layer = hidden * dim * (2 * heads + 2 * kv_heads) + 3 * hidden * inner
     return element_bytes * (shape["num_hidden_layers"] * layer + hidden * shape["vocab_size"])
+
+
+def _mamba2_weights(shape: dict[str, Any]) -> int:
+    hidden, width = shape["hidden_size"], shape["num_heads"] * shape["head_dim"]
+    entering = 2 * width + 2 * shape["n_groups"] * shape["state_size"] + shape["num_heads"]
+    return shape["num_hidden_layers"] * hidden * (entering + width) + hidden * shape["vocab_size"]

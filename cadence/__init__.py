@@ -13,6 +13,7 @@ from cadence.config.version import __version__
 
 if TYPE_CHECKING:
     from cadence.core.lora_request import LoRARequest
+    from cadence.core.model_registry import ModelRegistry
     from cadence.core.outputs import CompletionOutput, Logprob, RequestOutput
     from cadence.core.pooled_outputs import PoolingRequestOutput
     from cadence.core.pooling_params import PoolingParams
@@ -39,6 +40,7 @@ _HOMES = {
     "PoolingParams": "cadence.core.pooling_params",
     "PoolingRequestOutput": "cadence.core.pooled_outputs",
     "LoRARequest": "cadence.core.lora_request",
+    "ModelRegistry": "cadence.core.model_registry",
     "RequestOutput": "cadence.core.outputs",
     "CompletionOutput": "cadence.core.outputs",
     "Logprob": "cadence.core.outputs",
@@ -58,6 +60,7 @@ __all__ = [
     "LLMEngine",
     "LoRARequest",
     "Logprob",
+    "ModelRegistry",
     "PoolingParams",
     "PoolingRequestOutput",
     "PromptType",

@@ -17,6 +17,7 @@ from typing import Any
 from cadence.config import ranges
 from cadence.config.command_line import values
 from cadence.config.command_line.argv import merged
+from cadence.config.files.implementation import MODEL_IMPLS
 from cadence.config.files.quantization_names import CHECKPOINT_METHODS
 from cadence.config.parallel import BACKENDS, check_nodes, check_sizes
 from cadence.config.peers import peer_table
@@ -32,6 +33,7 @@ MEANT_BY_NONE: dict[str, Any] = {
     "seed": 0, "dtype": "auto", "kv_cache_dtype": "auto", "hf_overrides": {}, "override_generation_config": {},
     "speculative_config": {}, "structured_outputs_config": {}, "pooler_config": {}, "runner": "auto", "convert": "auto",
     "allowed_local_media_path": "", "allowed_media_domains": [], "limit_mm_per_prompt": {}, "media_io_kwargs": {},
+    "model_class_overrides": {},
 }  # fmt: skip
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
 KV_CACHE_DTYPES = (
@@ -65,7 +67,18 @@ class EngineArgs:
         "method's name = as the checkpoint is quantised, the default of such",
         ("none", "gguf", "int8", "int4", *CHECKPOINT_METHODS),
     )
+    model_impl: str = option(
+        "auto", "whose code computes the model: ours, or transformers' with our attention (ours, where there is one)",
+        MODEL_IMPLS,
+    )  # fmt: skip
+    trust_remote_code: bool = option(False, "run the code that comes with a model, through transformers")
+    model_class_overrides: dict[str, Any] = option(
+        {}, 'JSON: classes that compute architectures: {"MyForCausalLM": "package.module:Class"}'
+    )
     hf_overrides: dict[str, Any] = option({}, "JSON merged over the model's config.json")
+    mmproj: str | None = option(
+        None, "of a .gguf model: the .gguf file with what sees pictures; none = texts alone (one beside it that fits)"
+    )
     use_tqdm_on_load: bool = option(True, "show a progress bar while weights load")
 
     # Values in place of text
@@ -127,7 +140,11 @@ class EngineArgs:
     enable_prompt_embeds: bool = option(False, "prompts may be vectors in the place of tokens (prompt_embeds)")
     enable_chunked_prefill: bool | None = option(None, "spread long prompts over several steps (on)")
     long_prefill_token_threshold: int = option(0, "most prompt tokens of one request in a step; 0 = no limit")
-    scheduling_policy: str = option("fcfs", "who runs first", ("fcfs", "priority"))
+    scheduling_policy: str = option(
+        "fair",
+        "who runs first: tenants (API keys) by turns and each in its order, all in their order, or by priority",
+        ("fair", "fcfs", "priority"),
+    )
     async_scheduling: bool | None = option(None, "plan the next step while one runs (on; off on a CPU without workers)")
     max_inter_token_ms: float | None = option(
         None,

@@ -10,6 +10,7 @@ from cadence.config.lora import NO_ADAPTERS, LoraConfig
 from cadence.config.media_config import NO_MEDIA, MediaConfig
 from cadence.config.media_intake import MediaIntake
 from cadence.config.parallel import ONE_PROCESS, ParallelConfig
+from cadence.config.peers.raw_config import RawConfig
 from cadence.config.pooling import DECODER, PoolingConfig
 from cadence.config.reference import ModelFiles
 from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
@@ -27,6 +28,11 @@ class ModelConfig:
     logprobs_mode: str  # raw_logprobs | raw_logits | processed_logprobs | processed_logits
     encoder: EncoderConfig = NO_ENCODER
     media: MediaConfig = NO_MEDIA
+
+    @property
+    def hf_config(self) -> RawConfig:
+        """As scripts for vLLM call it."""
+        return RawConfig(self.hf.raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ class CacheConfig:
 class SchedulerConfig:
     max_num_seqs: int  # rows
     max_num_batched_tokens: int  # token budget of a step
-    policy: str  # fcfs | priority
+    policy: str  # fair | fcfs | priority
     enable_chunked_prefill: bool
     long_prefill_token_threshold: int  # 0 = none: most prompt tokens of one request in a step
     steps_in_flight: int  # 1 = plain, 2 = async scheduling, stages + 1 = every pipeline stage has work

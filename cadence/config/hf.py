@@ -9,6 +9,7 @@ from typing import Any
 
 from cadence import gguf
 from cadence.config.files.fields import check_config, check_generation, check_layers, wrong
+from cadence.config.files.implementation import OURS, Implementation
 from cadence.config.files.json_file import MOST_CONFIG_BYTES, read_object
 from cadence.config.files.section_defaults import with_section_defaults
 from cadence.config.files.sentence_transformers import NO_MODULES, SentenceModules, read_modules
@@ -16,6 +17,7 @@ from cadence.config.files.tower_weights import MAY_LACK, lacks_tower
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import ModelFileError
 from cadence.core.model_heads import MODEL_CLASSES, ModelClass, ModelHead
+from cadence.core.model_registry import is_known
 
 _MOST_NAME = 256  # characters
 
@@ -36,6 +38,8 @@ class HFConfig:
     eos_token_ids: tuple[int, ...] = ()  # of config and generation config together
     head: ModelHead = ModelHead.LOGITS  # what it is served with: its architecture's, or what `convert` asks for
     sentence: SentenceModules = NO_MODULES  # what sentence-transformers' files say
+    as_written: dict[str, Any] = field(default_factory=dict)  # of the file, and `hf_overrides`: in its own spelling
+    implementation: Implementation = OURS  # whose code computes it
 
     @property
     def family(self) -> str:
@@ -54,7 +58,8 @@ class HFConfig:
 def load_hf_config(files: ModelFiles, overrides: Mapping[str, Any] = {}) -> HFConfig:
     """`overrides` are the user's `hf_overrides`: they win over the file, object by object, key by key."""
     if files.gguf is not None:
-        hf = make_hf_config(files.name, files.gguf, gguf.read_config(files.gguf), dict(files.generation), overrides)
+        raw = gguf.read_config(files.gguf, files.tower)
+        hf = make_hf_config(files.name, files.gguf, raw, dict(files.generation), overrides)
         pooling = hf.get(gguf.POOLING_FIELD, "")  # its embeddings are of length 1, as llama.cpp gives them
         return replace(hf, sentence=SentenceModules(pooling=pooling, normalize=True)) if pooling else hf
     path = files.directory / "config.json"
@@ -65,7 +70,7 @@ def load_hf_config(files: ModelFiles, overrides: Mapping[str, Any] = {}) -> HFCo
 
 
 def known_class(architecture: str) -> ModelClass:
-    return MODEL_CLASSES.get(architecture, ModelClass(architecture, ModelHead.OWN))
+    return MODEL_CLASSES[architecture] if is_known(architecture) else ModelClass(architecture, ModelHead.OWN)
 
 
 def read_generation(directory: Path) -> dict[str, Any]:
@@ -77,8 +82,9 @@ def read_generation(directory: Path) -> dict[str, Any]:
 def make_hf_config(
     name: str, source: Path, raw: dict[str, Any], generation: dict[str, Any], overrides: Mapping[str, Any] = {}
 ) -> HFConfig:
-    architecture = _architecture({**raw, **overrides}.get("architectures"), source)
-    if architecture in MODEL_CLASSES:  # the fields of others may mean anything
+    as_written = _merge(raw, overrides)
+    architecture = _architecture(as_written.get("architectures"), source)
+    if is_known(architecture):  # the fields of others may mean anything
         raw, overrides = check_config(raw, source), check_config(overrides, Path("hf_overrides"))
         raw = with_section_defaults(raw, architecture, source)
     raw = _fold_rope(_merge(_unfold_rope(_with_text_section(raw)), _unfold_rope(dict(overrides))))
@@ -92,6 +98,7 @@ def make_hf_config(
         generation=generation,
         eos_token_ids=tuple(eos),
         head=known_class(architecture).head,
+        as_written=as_written,
     )
 
 

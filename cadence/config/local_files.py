@@ -25,11 +25,12 @@ def check_model(reference: str, args: EngineArgs | None = None) -> ModelFiles | 
     if (files := find_local(reference)) is None:
         return None
     from cadence.config.hf import load_hf_config
+    from cadence.config.implemented import AUTO, implemented
     from cadence.config.resolve_pooling import served_as
-    from cadence.config.supported import check_supported
 
     hf = load_hf_config(files, args.hf_overrides if args is not None else {})
-    check_supported(hf)
-    if args is not None:
-        served_as(hf, args)
+    if args is None:
+        implemented(hf, AUTO, False)
+    else:
+        served_as(implemented(hf, args.model_impl, args.trust_remote_code), args)
     return files

@@ -25,12 +25,14 @@ from cadence.core.errors import ModelNotFoundError
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """The files of a model. With `gguf` set, config, weights and tokenizer all come from that one file."""
+    """The files of a model. With `gguf` set, config, weights and tokenizer all come from that one file, and what sees,
+    if anything does, from another one."""
 
     name: str
     directory: Path
     gguf: Path | None
     generation: Mapping[str, float] = field(default_factory=dict)  # what an alias recommends, as generation_config does
+    tower: Path | None = None  # beside `gguf`: "mmproj"
 
     @property
     def path(self) -> str:
@@ -77,6 +79,7 @@ _HUB_ID = re.compile(r"(?P<repo>[\w.-]+(/[\w.-]+)?)(:(?P<file>[\w./-]+\.gguf))?"
 _OF_MODEL = ("config.json",)  # a folder with one of these holds a model, whatever else is missing
 _OF_TOKENIZER = ("config.json", "tokenizer.json")
 _HUB_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.jinja", "*_Dense/pytorch_model.bin"]
+_DESCRIPTION = ["config.json", "generation_config.json", "*.index.json", "modules.json", "*/config.json"]
 _SAVED_BY_TORCH = ["pytorch_model*.bin"]  # of models without safetensors files
 
 
@@ -133,6 +136,40 @@ def _find(reference: str, marks: tuple[str, ...], hub_options: dict[str, str]) -
     return _from_hub(hub_id["repo"], hub_id["file"] or "", marks, given)
 
 
+def find_described(reference: str, *, revision: str = "", token: str = "") -> tuple[ModelFiles, dict[str, int]]:
+    """As `find_model`, without weights: of a hub id the files that describe it alone are fetched -> (they, how many
+    numbers of each type its weights have; {} where they lie here or it does not say)"""
+    if (local := _find_local(reference, _OF_MODEL)) is not None:
+        return local, {}
+    if reference in ALIASES:
+        if not ALIASES[reference].present:
+            raise ModelNotFoundError(f"{reference} is not here yet: it is fetched when it is first used")
+        return find_model(reference), {}
+    hub_id = _HUB_ID.fullmatch(reference)
+    assert hub_id is not None
+    given = {key: value for key, value in {"revision": revision, "token": token or hf_token()}.items() if value}
+    hub = _hub_client(hub_id["repo"])
+    try:
+        files = _from_hub(hub_id["repo"], hub_id["file"] or "", _OF_MODEL, {**given, "local_files_only": True})
+        return files, {}
+    except ModelNotFoundError:
+        return _described_by_hub(hub, hub_id["repo"], given)
+
+
+def _described_by_hub(hub: Any, repo: str, options: dict[str, str]) -> tuple[ModelFiles, dict[str, int]]:
+    try:
+        directory = Path(hub.snapshot_download(repo, allow_patterns=_DESCRIPTION, **options))
+        files = _from_directory(repo, directory, _OF_MODEL)
+    except ModelNotFoundError:
+        raise
+    except Exception as error:  # the client's errors share no base; whatever they are, the model was not found
+        raise ModelNotFoundError(f"{_hint(repo)}could not get {repo!r} from the hub: {error}") from error
+    try:
+        return files, dict(hub.get_safetensors_metadata(repo, **options).parameter_count)
+    except Exception:  # of weights in other files, or none
+        return files, {}
+
+
 def find_local(reference: str) -> ModelFiles | None:
     """What can be said without fetching anything: the files, None for an alias or a hub id, an error for all else."""
     return _find_local(reference, _OF_MODEL)
@@ -158,7 +195,7 @@ def _find_local(reference: str, marks: tuple[str, ...]) -> ModelFiles | None:
 
 
 def _from_directory(reference: str, directory: Path, marks: tuple[str, ...]) -> ModelFiles:
-    ggufs = sorted(directory.glob("*.gguf"))
+    ggufs = [path for path in sorted(directory.glob("*.gguf")) if not is_tower(path)]
     if _has_one(directory, marks) and (not ggufs or any(directory.glob("*.safetensors"))):
         return ModelFiles(reference, directory, None)
     if len(ggufs) == 1:
@@ -167,6 +204,11 @@ def _from_directory(reference: str, directory: Path, marks: tuple[str, ...]) -> 
         names = ", ".join(path.name for path in ggufs)
         raise ModelNotFoundError(f"{directory} holds several GGUF files, name one of them: {names}")
     raise ModelNotFoundError(f"{directory} holds neither a {' nor a '.join(marks)} nor a .gguf file")
+
+
+def is_tower(path: Path) -> bool:
+    """A file that models in other files see with; by its name, as llama.cpp's tools give it."""
+    return "mmproj" in path.name.lower()
 
 
 def _has_one(directory: Path, names: tuple[str, ...]) -> bool:
@@ -180,7 +222,7 @@ def _from_file(reference: str, path: Path) -> ModelFiles:
     raise ModelNotFoundError(f"{path} is not a GGUF file; for other formats name the folder that holds config.json")
 
 
-def _from_hub(repo: str, file_name: str, marks: tuple[str, ...], options: dict[str, str]) -> ModelFiles:
+def _from_hub(repo: str, file_name: str, marks: tuple[str, ...], options: Mapping[str, Any]) -> ModelFiles:
     hub = _hub_client(repo)
     name = f"{repo}:{file_name}" if file_name else repo
     try:

@@ -84,7 +84,9 @@ def resolve_pooling(args: EngineArgs, hf: HFConfig) -> PoolingConfig:
     both_ways = hf.head is ModelHead.OWN or bool(hf.get("use_bidirectional_attention"))
     scores = hf.head.makes_scores or (hf.head is ModelHead.OWN and is_classifier(hf))
     config = _scoring(hf, options) if scores else _embedding(hf, options, both_ways)
-    return replace(config, generates=hf.head is ModelHead.LOGITS, sees_both_ways=both_ways)
+    first = tuple(task for task in config.tasks if task == options.task)
+    rest = tuple(task for task in config.tasks if task not in first)
+    return replace(config, tasks=first + rest, generates=hf.head is ModelHead.LOGITS, sees_both_ways=both_ways)
 
 
 def _embedding(hf: HFConfig, options: PoolerOptions, both_ways: bool) -> PoolingConfig:

@@ -35,6 +35,7 @@ class ServeOptions:
 
     # Who may ask
     api_key: list[str] = option((), "key that requests must bring; several may be given (else VLLM_API_KEY)")
+    tenant_config: str | None = option(None, "YAML or JSON file of tenants: their keys, weights and limits per minute")
     protect_metrics: bool = option(False, "with api_key: /metrics, /load, /version and /ping need it too")
     share_prefix_cache: bool = option(False, "let requests of different keys share the prefix cache")
     allowed_origins: list[str] = option((), "origin whose pages may call the server (CORS); none unless given")

@@ -21,8 +21,8 @@ from cadence.config.speculative_options import (
 from cadence.core.errors import ConfigError, ModelFileError
 
 DEFAULT_TOKENS = 4  # drafts per row and forward, where neither the user nor the draft's files say it
-_HEADS = ("eagle", "eagle3", "mtp", "medusa")  # methods that read the target's hidden states
-MODEL_METHODS = ("draft_model", *_HEADS)  # methods whose drafts a model makes
+HEADS = ("eagle", "eagle3", "mtp", "medusa")  # methods that read the target's hidden states
+MODEL_METHODS = ("draft_model", *HEADS)  # methods whose drafts a model makes
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def check_draft(target: HFConfig, draft: HFConfig, method: str) -> None:
     """What the two descriptions tell: whether a head was made for a model like this one. Whether the tokens of a draft
     model are the target's is seen by their tokenizers."""
     _check_encoders(target, draft, method)
-    if method not in _HEADS:
+    if method not in HEADS:
         return
     hidden, expected = draft.get("target_hidden_size") or _size(draft), _size(target)
     if hidden is not None and hidden != expected:

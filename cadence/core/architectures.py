@@ -12,11 +12,13 @@ _MOST_NAMED = 24  # names in one message
 
 # Names as Hugging Face has them -> the module of `cadence.models` they are in, and their class if it has another name.
 _DECODERS = {
+    "BambaForCausalLM": "states.bamba",
     "BloomForCausalLM": "decoders.bloom",
     "Cohere2ForCausalLM": "decoders.cohere",
     "CohereForCausalLM": "decoders.cohere",
     "Exaone4ForCausalLM": "decoders.exaone4",
     "FalconForCausalLM": "decoders.falcon",
+    "FalconH1ForCausalLM": "states.falcon_h1",
     "FalconMambaForCausalLM": "states.mamba",
     "GPT2LMHeadModel": "gpt2",
     "GPTJForCausalLM": "decoders.gptj",
@@ -28,6 +30,9 @@ _DECODERS = {
     "GlmForCausalLM": "decoders.glm",
     "GraniteForCausalLM": "decoders.granite",
     "GraniteMoeForCausalLM": "decoders.granite_moe",
+    "GraniteMoeHybridForCausalLM": "states.granite_hybrid",
+    "JambaForCausalLM": "states.jamba",
+    "Lfm2ForCausalLM": "states.lfm2",
     "LlamaForCausalLM": "llama",
     "Mamba2ForCausalLM": "states.mamba2",
     "MambaForCausalLM": "states.mamba",
@@ -42,6 +47,7 @@ _DECODERS = {
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
     "Qwen3MoeForCausalLM": "qwen3_moe",
+    "Qwen3NextForCausalLM": "states.qwen3_next",
     "SmolLM3ForCausalLM": "smollm3",
     "StableLmForCausalLM": "decoders.stablelm",
     "Starcoder2ForCausalLM": "decoders.starcoder2",
@@ -82,6 +88,7 @@ ENCODERS = {
 
 # An encoder reads a text or sound, a decoder writes.
 ENCODER_DECODERS = {
+    "BambaForCausalLM": "states.bamba",
     "BartForConditionalGeneration": "seq2seq.bart",
     "MBartForConditionalGeneration": "seq2seq.bart",
     "MT5ForConditionalGeneration": "seq2seq.t5",

@@ -17,6 +17,9 @@ MEDIA = "media"  # the feature's name
 IMAGE, VIDEO, AUDIO = "image", "video", "audio"  # kinds that towers read
 VECTORS = "vectors"  # the kind whose values are what a tower would give: `prompt_embeds`
 
+# A field of a configuration that was read from GGUF files: what preprocessor_config.json would say, and the `file`.
+PROCESSOR_FIELD = "gguf_processor"
+
 SEGMENT = 5  # entries of a rope segment
 MOST_SEGMENTS = 1024  # of a prompt: a picture has one, a video one for each two frames, as has what lies between
 _NO_SEGMENTS_NP: npt.NDArray[np.int32] = np.zeros((0, SEGMENT), dtype=np.int32)

@@ -54,17 +54,23 @@ def _stem(name: str) -> str:
     return _STEMS.get(name, name.removesuffix("ForCausalLM").removesuffix("LMHeadModel"))
 
 
+def classes_of(name: str) -> dict[str, ModelClass]:
+    """By architecture, all that a class can be built as: itself, and a decoder with other heads."""
+    own = {name: ModelClass(name, ModelHead.LOGITS if name.endswith(_WRITES) else ModelHead.OWN)}
+    if not name.endswith(_WRITES[:2]):
+        return own
+    return {_stem(name) + end: ModelClass(name, head) for end, head in _HEADS.items()} | own
+
+
 def _known() -> dict[str, ModelClass]:
-    own = {
-        name: ModelClass(name, ModelHead.LOGITS if name.endswith(_WRITES) else ModelHead.OWN) for name in ARCHITECTURES
-    }
-    decoders = [name for name in ARCHITECTURES if name.endswith(_WRITES[:2])]
-    headed = {_stem(name) + end: ModelClass(name, head) for name in decoders for end, head in _HEADS.items()}
+    found: dict[str, ModelClass] = {}
+    for name in ARCHITECTURES:
+        found = {**classes_of(name), **found}
     reward = {
         "Qwen2ForRewardModel": ModelClass("Qwen2ForCausalLM", ModelHead.REWARD),
         "Qwen2ForProcessRewardModel": ModelClass("Qwen2ForCausalLM", ModelHead.PROCESS_REWARD),
     }
-    return headed | reward | own
+    return found | {name: classes_of(name)[name] for name in ARCHITECTURES} | reward
 
 
 MODEL_CLASSES = _known()  # by architecture, as Hugging Face names them: all that can be run

@@ -32,8 +32,8 @@ Shape = tuple[int, ...] | torch.Size
 
 # Operations of torch that compute nothing and take no memory.
 _VIEWS = {
-    "alias", "as_strided", "detach", "expand", "permute", "select", "slice", "split", "split_with_sizes", "squeeze",
-    "t", "transpose", "unsqueeze", "view", "_unsafe_view", "_reshape_alias", "unbind",
+    "alias", "as_strided", "chunk", "detach", "expand", "permute", "select", "slice", "split", "split_with_sizes",
+    "squeeze", "t", "transpose", "unflatten", "unsqueeze", "view", "_unsafe_view", "_reshape_alias", "unbind",
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cadence.config.args import EngineArgs
 from cadence.config.caps import Caps
 from cadence.config.engine_config import EngineConfig, ModelConfig
+from cadence.config.files.implementation import AUTO
 from cadence.config.generation import default_sampling
 from cadence.config.resolve.resolve import fit_context, idle_options
 from cadence.config.resolve.states import fit_states
@@ -31,7 +32,7 @@ from cadence.engine.any_core import AnyCore
 from cadence.engine.core import EngineCore
 from cadence.engine.grammar_preparer import GrammarPreparer
 from cadence.engine.intake import Intake
-from cadence.engine.source import check_vocabulary, find_source
+from cadence.engine.source import ModelSource, check_vocabulary, find_source
 from cadence.engine.text.input_limits import InputLimits
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
 from cadence.scheduler.budget import RunLimits, TokenBudget
@@ -83,7 +84,7 @@ def build_engine(
     offline: as `ResolveInputs` has it. holds_text: without, text is another process's, and a tokenizer is loaded for
     the first grammar alone.
     """
-    source = find_source(args)
+    source = _named_source(args)
 
     def resolve(caps: Caps) -> EngineConfig:
         _name_idle_options(args, caps.kind)
@@ -169,6 +170,14 @@ def _grammar_service(
 def resolved_config(args: EngineArgs) -> EngineConfig:
     """What an `LLM` object of these options would run with, without loading weights."""
     return find_source(args).resolve(args, device_caps(args.device), offline=True)
+
+
+def _named_source(args: EngineArgs) -> ModelSource:
+    """With a line in the log where nobody asked for transformers' code, and it is what computes."""
+    source = find_source(args)
+    if source.hf.implementation.through_transformers and args.model_impl == AUTO:
+        logger.warning("no file of ours computes %s: it runs through transformers' own code", source.hf.architecture)
+    return source
 
 
 def _name_idle_options(args: EngineArgs, kind: str) -> None:

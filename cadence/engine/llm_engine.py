@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from cadence.config.args import EngineArgs
+from cadence.config.engine_config import EngineConfig
 from cadence.core.alignment import AlignmentSpec
 from cadence.core.contract import control
 from cadence.core.contract.control import A, P, Verb
@@ -204,6 +205,11 @@ class LLMEngine:
 
     def __getattr__(self, name: str) -> Any:
         raise missing_attribute("LLMEngine", name)
+
+    @property
+    def vllm_config(self) -> EngineConfig:
+        """As scripts for vLLM call it."""
+        return self.config
 
     @property
     def _core(self) -> AnyCore:

@@ -11,16 +11,18 @@ from cadence.config.builtin_heads import builtin_head
 from cadence.config.caps import Caps
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
+from cadence.config.implemented import AUTO, check_generates, implemented
 from cadence.config.parallel import SHARES_EXPERTS, shares_experts
 from cadence.config.reference import ModelFiles, find_model, find_tokenizer
 from cadence.config.resolve.resolve import ResolveInputs, resolve
 from cadence.config.resolve_pooling import served_as
 from cadence.config.speculative import DraftSource, settled_method
 from cadence.config.speculative_options import MAYBE_BUILT_IN, SpeculativeOptions, draft_not_found
-from cadence.config.supported import check_generates, check_supported
+from cadence.config.tower_file import NONE, with_tower
 from cadence.core.contract.messages import EngineInfo
 from cadence.core.errors import ConfigError, ModelNotFoundError, TokenizerError
 from cadence.core.model_heads import ModelHead
+from cadence.core.model_registry import ModelRegistry, registered
 from cadence.text.load import tokenizer_for
 from cadence.text.null_tokenizer import AnyTokenizer, NullTokenizer
 from cadence.text.tokenizer import Tokenizer
@@ -52,6 +54,9 @@ class ModelSource:
     def engine_options(self, args: EngineArgs) -> dict[str, Any]:
         """What an engine process is told. The model's files are found by now, so it needs no access to the hub."""
         found: dict[str, Any] = {"model": self.files.path, "revision": None, "hf_token": None}
+        found["model_class_overrides"] = registered()
+        if self.files.gguf is not None:
+            found["mmproj"] = NONE if self.files.tower is None else str(self.files.tower.absolute())
         found |= {"tokenizer": self.tokenizer_files.path, "tokenizer_revision": None}
         if (draft := self.draft) is not None:
             names = {"method": draft.method, "model": draft.files.path, "revision": None}
@@ -71,10 +76,13 @@ class ModelSource:
 
 
 def find_source(args: EngineArgs) -> ModelSource:
-    files, named = find_model(args.model, **_hub_options(args.revision, args)), args.tokenizer
+    for architecture, path in args.model_class_overrides.items():
+        ModelRegistry.register_model(architecture, path)
+    hub, named = _hub_options(args.revision, args), args.tokenizer
+    files = with_tower(find_model(args.model, **hub), args.mmproj, **hub)
     tokenizer_files = find_tokenizer(named, **_hub_options(args.tokenizer_revision, args)) if named else files
     hf = load_hf_config(files, args.hf_overrides)
-    check_supported(hf)
+    hf = implemented(hf, args.model_impl, args.trust_remote_code)
     hf = with_token_ids(served_as(hf, args), tokenizer_files)
     return ModelSource(files, tokenizer_files, hf, _find_draft(args, hf))
 
@@ -106,8 +114,8 @@ def _find_draft(args: EngineArgs, target: HFConfig) -> DraftSource | None:
     hf = load_hf_config(files, unnamed)
     draft = DraftSource(settled_method(options.method, hf), files, hf)
     if draft.method == "draft_model":
-        check_supported(hf)
-        check_generates(hf)
+        draft = replace(draft, hf=implemented(hf, AUTO, False))
+        check_generates(draft.hf)
     return draft
 
 

@@ -34,6 +34,10 @@ class AsyncInputs:
     def eos_token_ids(self) -> frozenset[int]:
         return self._inputs.eos_token_ids
 
+    def weigh(self, weights: Mapping[str, float]) -> None:
+        """By tenant, from now on: what each gets of the device beside others. Those that are not named have 1."""
+        self._inputs.weights = weights
+
     @property
     def placeholders(self) -> Mapping[str, str]:
         """By kind of medium, what stands for one in a prompt; empty = the model takes text alone."""

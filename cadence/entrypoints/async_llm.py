@@ -77,9 +77,9 @@ class AsyncLLM:
         self._texts = open_text_service(tokenizer, config.tokenizer, max(model.max_model_len, model.encoder.max_len))
         self._supervisor = engines
         cache = cache_labels(config.cache, info.num_blocks)
-        self._metrics = MetricsByEngine(self.model_name, cache, most_drafts, config.lora.max_loras, size)
+        self.metrics = MetricsByEngine(self.model_name, cache, most_drafts, config.lora.max_loras, size)
         self.inputs = AsyncInputs(InputProcessor(limits, tokenizer), self._texts)
-        self._outputs = OutputProcessor(tokenizer, self._metrics)
+        self._outputs = OutputProcessor(tokenizer, self.metrics)
         self._unused = UnusedOptions(config.scheduler.policy, False, most_drafts)
         self._open = OpenRequests(engines, self._outputs)
         self._states = [EngineState() for _ in range(size)]
@@ -279,7 +279,7 @@ class AsyncLLM:
 
     def get_metrics(self) -> list[Metric]:
         stats = [state.stats for state in self._states]
-        return [*self._metrics.snapshot(stats), *self._metrics.restarts(self._supervisor.counts())]
+        return [*self.metrics.snapshot(stats), *self.metrics.restarts(self._supervisor.counts())]
 
     @property
     def engine_pid(self) -> int:

@@ -4,6 +4,7 @@
 |---|---|---|
 | score | one prompt of both texts | what the model says |
 | embed | two prompts, each embedded once | the cosine of the two embeddings |
+| token_embed, as its first task | the same | the sum of how alike each token is to the other text's most similar one |
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from cadence.core.errors import InvalidRequestError
 from cadence.core.pooled_outputs import ScoringOutput, ScoringRequestOutput
 from cadence.core.pooling_params import PoolingParams
-from cadence.core.similarity import cosines
+from cadence.core.similarity import similarities
 from cadence.engine.text.prompts import ParsedPrompt, PromptType, parse_prompt, split_prompts
 from cadence.entrypoints.offline_pooling import OfflinePooling, PooledPrompt, PoolingCall
 from cadence.text.chat_template import ChatRequest
@@ -74,7 +75,7 @@ class OfflineScoring:
             return self._read_together(pairs, call, template)
         if chat_template:
             raise InvalidRequestError("chat_template: this model reads each text by itself", "chat_template")
-        if "embed" in tasks:
+        if self._pooling.config.compared:
             return self._compared(pairs, call)
         can = f"it can {', '.join(tasks)}" if tasks else "it generates text"
         raise InvalidRequestError(f"this model cannot score: {can}", "task")
@@ -106,9 +107,9 @@ class OfflineScoring:
         return self._pooling.max_model_len if kept == -1 else kept
 
     def _compared(self, pairs: ScoredPairs, call: PoolingCall) -> list[ScoringRequestOutput]:
-        outputs = self._pooling.values([*pairs.first, *pairs.second], "embed", call)
+        outputs = self._pooling.values([*pairs.first, *pairs.second], self._pooling.config.compared, call)
         first, second = outputs[: len(pairs.first)], outputs[len(pairs.first) :]
-        return [_cosine(first[pairs.first_of(number)], theirs) for number, theirs in enumerate(second)]
+        return [_likeness(first[pairs.first_of(number)], theirs) for number, theirs in enumerate(second)]
 
 
 def _texts(pairs: ScoredPairs) -> Iterator[tuple[str, str]]:
@@ -124,11 +125,11 @@ def _encoded(tokenizer: Tokenizer, prompts: list[PromptType]) -> list[list[int]]
     return [next(encoded) if prompt.token_ids is None else prompt.token_ids for prompt in parsed]
 
 
-def _cosine(first: PooledPrompt, second: PooledPrompt) -> ScoringRequestOutput:
-    one_np, other_np = (np.asarray(each.outputs.data, dtype=np.float32)[None] for each in (first, second))
+def _likeness(first: PooledPrompt, second: PooledPrompt) -> ScoringRequestOutput:
+    one_np, other_np = (np.asarray(each.outputs.data, dtype=np.float32) for each in (first, second))
     return ScoringRequestOutput(
         request_id=f"{first.request_id}_{second.request_id}",
-        outputs=ScoringOutput(float(cosines(one_np, other_np)[0])),
+        outputs=ScoringOutput(similarities([one_np], [other_np])[0]),
         prompt_token_ids=[*first.prompt_token_ids, *second.prompt_token_ids],
         num_cached_tokens=first.num_cached_tokens + second.num_cached_tokens,
     )

@@ -13,19 +13,28 @@ from typing import TYPE_CHECKING, Any
 
 from cadence.gguf.config import FIRST_POSITION_FIELD as FIRST_POSITION_FIELD
 from cadence.gguf.config import POOLING_FIELD as POOLING_FIELD
+from cadence.gguf.config import architectures as architectures
 from cadence.gguf.config import gguf_config
 from cadence.gguf.file import ELSEWHERE, GGML_TYPES, GGUFFile
+from cadence.gguf.tower_config import tower_config
 
 if TYPE_CHECKING:
     import torch
 
     from cadence.gguf.tokenizer import GGUFTokenizer
+    from cadence.gguf.tower_weights import WeightsWithTower
     from cadence.gguf.weights import GGUFWeights
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """What `config.json` beside this model's unquantised weights would say."""
-    return gguf_config(GGUFFile(path, with_vocabulary=False))
+def read_config(path: Path, tower: Path | None = None) -> dict[str, Any]:
+    """What `config.json` beside this model's unquantised weights would say. tower: in a file of its own, if any"""
+    config = gguf_config(GGUFFile(path, with_vocabulary=False))
+    return config if tower is None else tower_config(GGUFFile(tower), config)
+
+
+def read_sizes(path: Path) -> list[tuple[str, int]]:
+    """(type, how many numbers) of each tensor."""
+    return [(each.type.name, math.prod(each.shape)) for each in GGUFFile(path, with_vocabulary=False).tensors.values()]
 
 
 def read_tokenizer(path: Path) -> GGUFTokenizer:
@@ -34,11 +43,13 @@ def read_tokenizer(path: Path) -> GGUFTokenizer:
     return gguf_tokenizer(GGUFFile(path))
 
 
-def open_weights(path: Path, config: Mapping[str, Any]) -> GGUFWeights:
+def open_weights(path: Path, config: Mapping[str, Any], tower: Path | None = None) -> GGUFWeights | WeightsWithTower:
     """`config`: as `read_config` has it, or what was made of that."""
+    from cadence.gguf.tower_weights import TowerWeights, WeightsWithTower
     from cadence.gguf.weights import GGUFWeights
 
-    return GGUFWeights(GGUFFile(path, with_vocabulary=False), config)
+    text = GGUFWeights(GGUFFile(path, with_vocabulary=False), config)
+    return text if tower is None else WeightsWithTower(text, TowerWeights(GGUFFile(tower)))
 
 
 def write_without_tensors(path: Path, to: Path) -> None:

@@ -12,9 +12,11 @@ from cadence.core.architectures import MOST_EXPERTS, MOST_LAYERS, unsupported
 from cadence.core.errors import WeightsError
 from cadence.core.shown import shown
 from cadence.gguf.file import GGUFFile
+from cadence.gguf.metadata import Metadata
 
 _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192  # the same in every Llama 3.1, 3.2 and 3.3
 _GEMMA2_27B_LAYERS, _GEMMA3_27B_LAYERS = 46, 62  # these two alone scale queries by hidden_size / heads
+SECTIONS_FIELD = "gguf_rope_sections"  # of a language model whose positions have axes, beside a tower
 POOLING_FIELD = "gguf_pooling"
 FIRST_POSITION_FIELD = "gguf_first_position"  # rows of the table of positions that come first unused
 _POOLINGS = {1: "mean", 2: "cls", 3: "last"}
@@ -23,53 +25,9 @@ _SCORES = "cls.output.weight"  # the last map of a head that scores texts
 _GEMMA3_LOCAL_ROPE_BASE = 10_000.0  # files before `rope.freq_base_swa` do not say it
 
 
-class _Metadata:
-    """The keys of one architecture, without their prefix."""
-
-    def __init__(self, file: GGUFFile) -> None:
-        self.file = file
-        self.arch = file.require("general.architecture")
-        if not isinstance(self.arch, str):
-            raise self.wrong("general.architecture", "a text", self.arch)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return self.file.metadata.get(f"{self.arch}.{key}", default)
-
-    def number(self, key: str, default: float | None = None) -> Any:
-        """1e-05, where the file has 9.9999997e-06."""
-        value = self.get(key, default)
-        if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
-            raise self.wrong(f"{self.arch}.{key}", "a number", value)
-        with np.errstate(over="ignore"):  # to infinity, which no field may be
-            return float(str(np.float32(value))) if isinstance(value, float) else value
-
-    def wrong(self, key: str, expected: str, found: object) -> WeightsError:
-        return WeightsError(f"{self.file.path}: {key} must be {expected}, found {shown(found)}")
-
-    def integer(self, key: str, default: int = -1) -> int:
-        """A count, of which the default -1 says that the file must give it."""
-        value = self.get(key) if default >= 0 else self.file.require(f"{self.arch}.{key}")
-        if value is None:
-            return default
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise self.wrong(f"{self.arch}.{key}", "one whole number", value)
-        return value
-
-    def has_tensor(self, name: str) -> bool:
-        return name in self.file.tensors
-
-    def floats(self, name: str) -> list[float]:
-        """A small float32 tensor that is configuration rather than weights."""
-        tensor = self.file.tensors[name]
-        if tensor.type.name != "F32":
-            raise WeightsError(f"{self.file.path}: tensor {name!r} must be F32, is {tensor.type.name}")
-        values: list[float] = self.file.data(tensor).view("<f4").tolist()
-        return values
-
-
 def gguf_config(file: GGUFFile) -> dict[str, Any]:
     """What `config.json` beside this model's unquantised weights would say."""
-    meta = _Metadata(file)
+    meta = Metadata(file)
     if meta.arch not in _FAMILIES:
         raise WeightsError(f"{file.path}: GGUF {unsupported(str(meta.arch)[:64], _FAMILIES)}")
     parts = file.metadata.get("split.count")
@@ -88,7 +46,7 @@ def gguf_config(file: GGUFFile) -> dict[str, Any]:
     return config
 
 
-def _pooling(meta: _Metadata) -> dict[str, Any]:
+def _pooling(meta: Metadata) -> dict[str, Any]:
     """How a model that was made for embeddings makes one: `POOLING_FIELD`, which no config.json has."""
     kind = meta.integer("pooling_type", 0)
     if kind == 0 or (kind == _RANK and meta.has_tensor(_SCORES)):
@@ -99,7 +57,7 @@ def _pooling(meta: _Metadata) -> dict[str, Any]:
     return {POOLING_FIELD: _POOLINGS[kind]}
 
 
-def _vocabulary(meta: _Metadata) -> dict[str, Any]:
+def _vocabulary(meta: Metadata) -> dict[str, Any]:
     embedding = meta.file.tensors.get("token_embd.weight")
     if embedding is None:
         raise WeightsError(f"{meta.file.path}: tensor 'token_embd.weight' is missing")
@@ -114,7 +72,7 @@ def _vocabulary(meta: _Metadata) -> dict[str, Any]:
     }
 
 
-def _rope_decoder(meta: _Metadata, architecture: str, model_type: str) -> dict[str, Any]:
+def _rope_decoder(meta: Metadata, architecture: str, model_type: str) -> dict[str, Any]:
     """What all decoders with rotary positions and RMS norms share."""
     heads, hidden = meta.integer("attention.head_count"), meta.integer("embedding_length")
     if heads < 1 or hidden < 1:
@@ -143,7 +101,7 @@ def _rope_decoder(meta: _Metadata, architecture: str, model_type: str) -> dict[s
     }
 
 
-def _rope_scaling(meta: _Metadata) -> dict[str, Any] | None:
+def _rope_scaling(meta: Metadata) -> dict[str, Any] | None:
     kind = meta.get("rope.scaling.type", "none")
     factor = meta.number("rope.scaling.factor", meta.number("rope.scale_linear"))
     if meta.has_tensor("rope_factors_long.weight"):
@@ -169,7 +127,7 @@ def _rope_scaling(meta: _Metadata) -> dict[str, Any] | None:
     return scaling
 
 
-def _longrope(meta: _Metadata) -> dict[str, Any]:
+def _longrope(meta: Metadata) -> dict[str, Any]:
     return {
         "rope_type": "longrope",
         "long_factor": meta.floats("rope_factors_long.weight"),
@@ -178,7 +136,7 @@ def _longrope(meta: _Metadata) -> dict[str, Any]:
     }
 
 
-def _llama3_scaling(meta: _Metadata) -> dict[str, Any] | None:
+def _llama3_scaling(meta: Metadata) -> dict[str, Any] | None:
     """The file keeps only the divisor of each frequency; their largest is the factor, the rest follows from it."""
     divisors = meta.floats("rope_freqs.weight")
     if not divisors or not all(0.5 < divisor < 1e6 for divisor in divisors):
@@ -202,7 +160,7 @@ def _llama3_scaling(meta: _Metadata) -> dict[str, Any] | None:
     }
 
 
-def _experts(meta: _Metadata) -> tuple[int, int]:
+def _experts(meta: Metadata) -> tuple[int, int]:
     """(how many a layer has, how many a token takes)"""
     count, taken = meta.integer("expert_count"), meta.integer("expert_used_count")
     if not 1 <= taken <= count <= MOST_EXPERTS:
@@ -211,7 +169,7 @@ def _experts(meta: _Metadata) -> tuple[int, int]:
     return count, taken
 
 
-def _llama(meta: _Metadata) -> dict[str, Any]:
+def _llama(meta: Metadata) -> dict[str, Any]:
     """Mistral and Mixtral are stored as Llama; a window and experts tell them apart (without a window Mistral and Llama
     are the same model)."""
     window = meta.integer("attention.sliding_window", 0)
@@ -224,15 +182,21 @@ def _llama(meta: _Metadata) -> dict[str, Any]:
     return _rope_decoder(meta, "LlamaForCausalLM", "llama") | {"mlp_bias": meta.has_tensor("blk.0.ffn_up.bias")}
 
 
-def _qwen2(meta: _Metadata) -> dict[str, Any]:
+def _qwen2(meta: Metadata) -> dict[str, Any]:
     return _rope_decoder(meta, "Qwen2ForCausalLM", "qwen2") | {"use_sliding_window": False}
 
 
-def _qwen3(meta: _Metadata) -> dict[str, Any]:
+def _qwen2vl(meta: Metadata) -> dict[str, Any]:
+    """Without its tower, it reads texts as Qwen2 does: their tokens turn alike along all axes."""
+    sections = (meta.numbers("rope.dimension_sections") or [])[:3]
+    return _qwen2(meta) | ({SECTIONS_FIELD: sections} if len(sections) == 3 else {})
+
+
+def _qwen3(meta: Metadata) -> dict[str, Any]:
     return _rope_decoder(meta, "Qwen3ForCausalLM", "qwen3") | {"use_sliding_window": False}
 
 
-def _qwen3moe(meta: _Metadata) -> dict[str, Any]:
+def _qwen3moe(meta: Metadata) -> dict[str, Any]:
     """Shares of the experts that a token takes add up to 1, which no file says otherwise."""
     count, taken = _experts(meta)
     return _rope_decoder(meta, "Qwen3MoeForCausalLM", "qwen3_moe") | {
@@ -244,20 +208,20 @@ def _qwen3moe(meta: _Metadata) -> dict[str, Any]:
     }
 
 
-def _smollm3(meta: _Metadata) -> dict[str, Any]:
+def _smollm3(meta: Metadata) -> dict[str, Any]:
     """Which layers rotate is not in the file: all but every fourth, as in the one model of this kind."""
     config = _rope_decoder(meta, "SmolLM3ForCausalLM", "smollm3")
     return config | {"no_rope_layer_interval": 4, "mlp_bias": meta.has_tensor("blk.0.ffn_up.bias")}
 
 
-def _phi3(meta: _Metadata) -> dict[str, Any]:
+def _phi3(meta: Metadata) -> dict[str, Any]:
     config = _rope_decoder(meta, "Phi3ForCausalLM", "phi3")
     original = meta.integer("rope.scaling.original_context_length", config["max_position_embeddings"])
     window = meta.integer("attention.sliding_window", 0)
     return config | {"original_max_position_embeddings": original, "sliding_window": window or None}
 
 
-def _gemma(meta: _Metadata, architecture: str, model_type: str, whole_scale_layers: int) -> dict[str, Any]:
+def _gemma(meta: Metadata, architecture: str, model_type: str, whole_scale_layers: int) -> dict[str, Any]:
     config = _rope_decoder(meta, architecture, model_type)
     by_hidden = config["num_hidden_layers"] == whole_scale_layers
     scalar = config["hidden_size"] // config["num_attention_heads"] if by_hidden else config["head_dim"]
@@ -269,7 +233,7 @@ def _gemma(meta: _Metadata, architecture: str, model_type: str, whole_scale_laye
     }
 
 
-def _layer_types(meta: _Metadata, every: int) -> list[str]:
+def _layer_types(meta: Metadata, every: int) -> list[str]:
     """One layer in `every` sees everything, the last of each run; a file may name another rhythm or each layer."""
     pattern = meta.get("attention.sliding_window_pattern", every)
     layers = meta.integer("block_count")
@@ -282,7 +246,7 @@ def _layer_types(meta: _Metadata, every: int) -> list[str]:
     return ["sliding_attention" if sliding else "full_attention" for sliding in slides]
 
 
-def _gemma2(meta: _Metadata) -> dict[str, Any]:
+def _gemma2(meta: Metadata) -> dict[str, Any]:
     return _gemma(meta, "Gemma2ForCausalLM", "gemma2", _GEMMA2_27B_LAYERS) | {
         "attn_logit_softcapping": meta.number("attn_logit_softcapping", 50.0),
         "final_logit_softcapping": meta.number("final_logit_softcapping", 30.0),
@@ -290,7 +254,7 @@ def _gemma2(meta: _Metadata) -> dict[str, Any]:
     }
 
 
-def _gemma3(meta: _Metadata) -> dict[str, Any]:
+def _gemma3(meta: Metadata) -> dict[str, Any]:
     return _gemma(meta, "Gemma3ForCausalLM", "gemma3_text", _GEMMA3_27B_LAYERS) | {
         "rope_theta": meta.number("rope.freq_base", 1_000_000.0),
         "rope_local_base_freq": meta.number("rope.freq_base_swa", _GEMMA3_LOCAL_ROPE_BASE),
@@ -300,7 +264,7 @@ def _gemma3(meta: _Metadata) -> dict[str, Any]:
     }
 
 
-def _gpt2(meta: _Metadata) -> dict[str, Any]:
+def _gpt2(meta: Metadata) -> dict[str, Any]:
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -314,7 +278,7 @@ def _gpt2(meta: _Metadata) -> dict[str, Any]:
     }
 
 
-def _encoder(meta: _Metadata, architecture: str, model_type: str) -> dict[str, Any]:
+def _encoder(meta: Metadata, architecture: str, model_type: str) -> dict[str, Any]:
     types = meta.file.tensors.get("token_types.weight")
     return {
         "architectures": [architecture],
@@ -329,7 +293,7 @@ def _encoder(meta: _Metadata, architecture: str, model_type: str) -> dict[str, A
     }
 
 
-def _bert(meta: _Metadata) -> dict[str, Any]:
+def _bert(meta: Metadata) -> dict[str, Any]:
     """RoBERTa and XLM-R are stored as BERT, without the rows of positions that they never use. Their heads have two
     maps; of BERT's own, files lack the first."""
     if not meta.has_tensor(_SCORES):
@@ -344,21 +308,22 @@ def _bert(meta: _Metadata) -> dict[str, Any]:
     }
 
 
-def _labels(meta: _Metadata, count: int) -> dict[str, str]:
+def _labels(meta: Metadata, count: int) -> dict[str, str]:
     """By number; LABEL_0 and so on where the file has no names, or not as many."""
     found = meta.get("classifier.output_labels")
     names = found if isinstance(found, list) and len(found) == count else [f"LABEL_{at}" for at in range(count)]
     return {str(number): str(name)[:256] for number, name in enumerate(names)}
 
 
-def _nomic_bert(meta: _Metadata) -> dict[str, Any]:
+def _nomic_bert(meta: Metadata) -> dict[str, Any]:
     theta = meta.number("rope.freq_base", 1000.0)
     return _encoder(meta, "NomicBertModel", "nomic_bert") | {"hidden_act": "silu", "rope_theta": theta}
 
 
-_FAMILIES: dict[str, Callable[[_Metadata], dict[str, Any]]] = {
+_FAMILIES: dict[str, Callable[[Metadata], dict[str, Any]]] = {
     "llama": _llama,
     "qwen2": _qwen2,
+    "qwen2vl": _qwen2vl,
     "qwen3": _qwen3,
     "qwen3moe": _qwen3moe,
     "smollm3": _smollm3,
@@ -370,3 +335,8 @@ _FAMILIES: dict[str, Callable[[_Metadata], dict[str, Any]]] = {
     "nomic-bert": _nomic_bert,
 }
 _WITH_EXPERTS = ("llama", "qwen3moe")
+
+
+def architectures() -> list[str]:
+    """What GGUF files call the families that are read from them."""
+    return sorted(_FAMILIES)

@@ -137,9 +137,12 @@ _NOMIC = (
 
 _LLAMA = (*_TOP, *_NORMS, *_LLAMA_QUERY_KEY, *_VALUE_AND_OUTPUT, *_MLP)
 
+_QWEN2 = (*_TOP, *_NORMS, *_QUERY_KEY, *_VALUE_AND_OUTPUT, *_MLP)
+
 PLACES: dict[str, tuple[TensorName, ...]] = {
     "llama": (*_LLAMA, *_MIXTRAL_EXPERTS),
-    "qwen2": (*_TOP, *_NORMS, *_QUERY_KEY, *_VALUE_AND_OUTPUT, *_MLP),
+    "qwen2": _QWEN2,
+    "qwen2vl": _QWEN2,
     "qwen3": (*_TOP, *_NORMS, *_QUERY_KEY, *_QK_NORMS, *_VALUE_AND_OUTPUT, *_MLP),
     "qwen3moe": (*_TOP, *_NORMS, *_QUERY_KEY, *_QK_NORMS, *_VALUE_AND_OUTPUT, *_QWEN_EXPERTS),
     "smollm3": _LLAMA,

@@ -70,7 +70,7 @@ SPLITS: dict[str, Split] = {
     "tekken": _TEKKEN,
     "gpt-4o": _O200K,
 }
-_SPLIT_OF_ARCHITECTURE = {"qwen2": "qwen2", "qwen3": "qwen2"}  # files from before `tokenizer.ggml.pre`
+_SPLIT_OF_ARCHITECTURE = dict.fromkeys(("qwen2", "qwen2vl", "qwen3"), "qwen2")  # files without `tokenizer.ggml.pre`
 _NO_RSTRIP = ("<unk>", "<s>", "<|endoftext|>")  # of Phi-3, whose other special tokens swallow spaces after them
 
 

@@ -1,4 +1,5 @@
-"""What one of several ranks has of an adapter: of each tensor, what goes with its slice of the matrix."""
+"""What one of several ranks has of an adapter: of each tensor, what goes with its slice of the matrix, as the model has
+its rows."""
 
 from __future__ import annotations
 
@@ -8,6 +9,10 @@ from cadence.lora.adapter import AdaptedModule
 from cadence.lora.names import Role
 from cadence.lora.targets import Target, TargetKind, TargetPart
 from cadence.models.loader.sliced_weights import Cut
+from cadence.models.loader.values import scaled
+
+_OF_MATRIX = (Role.B, Role.MAGNITUDE, Role.BASE, Role.SAVED)
+_OF_BIAS = (Role.B_BIAS, Role.BIAS, Role.PLAIN_BIAS)
 
 
 def whole_shapes(rank: int, target: Target, part: TargetPart) -> dict[Role, tuple[int, ...]]:
@@ -19,7 +24,15 @@ def own_slices(module: AdaptedModule, target: Target, part: TargetPart) -> Adapt
     """module: of fitting shapes"""
     cuts = _cuts(module.rank, target, part)
     tensors: dict[Role, torch.Tensor] = {role: cuts[role].of(tensor) for role, tensor in module.tensors.items()}
+    if target.kind is not TargetKind.EMBEDDING:
+        tensors |= {role: _scaled(role, tensor, part) for role, tensor in tensors.items()}
     return AdaptedModule(module.name, tensors, module.scale)
+
+
+def _scaled(role: Role, tensor: torch.Tensor, part: TargetPart) -> torch.Tensor:
+    """Multiplied as what it goes with was when the model was loaded."""
+    rule = part.rule if role in _OF_MATRIX else part.bias_rule if role in _OF_BIAS else None
+    return tensor if rule is None or not rule.is_scaled else scaled(tensor, rule).to(tensor.dtype)
 
 
 def _cuts(rank: int, target: Target, part: TargetPart) -> dict[Role, Cut]:

@@ -47,6 +47,8 @@ class TargetPart:
     first: int
     rows: int
     stored: tuple[int, tuple[range, ...]]  # rows in checkpoints, and those of them that this rank has
+    rule: Rule  # how the model's rows differ from those that are stored
+    bias_rule: Rule  # and its biases
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,11 +88,11 @@ def _target(model: AnyModel, path: str, module: nn.Module) -> Iterator[Target]:
         kind = _kind(module)
         rows = module.weight.rows
         found = [(rule, _bare(names, ".weight")) for rule, names in model.weights.rules_for(f"{path}.weight")]
-        parts = _parts(module, found, rows)
+        parts = _parts(module, found, rows, _bias_rules(model, path))
         yield Target(path, module, kind, _place(model, path, kind), parts, module.held.columns)
     elif isinstance(module, LayerNorm) and module.bias is not None:
         found = [(rule, _bare(names, ".bias")) for rule, names in model.weights.rules_for(f"{path}.bias")]
-        parts = _parts(module, found, module.bias.shape[0])
+        parts = _parts(module, found, module.bias.shape[0], _bias_rules(model, path))
         yield Target(path, module, TargetKind.NORM, _place(model, path, TargetKind.NORM), parts, (0, range(0)))
 
 
@@ -104,12 +106,20 @@ def _kind(module: WeightHolder) -> TargetKind:
     raise ConfigError(f"adapters do not know modules of type {type(module).__name__}", field="enable_lora")
 
 
-def _parts(module: nn.Module, found: list[tuple[Rule, tuple[str, ...]]], rows: int) -> tuple[TargetPart, ...]:
+def _bias_rules(model: AnyModel, path: str) -> dict[str, Rule]:
+    """By part."""
+    return {rule.part: rule for rule, _ in model.weights.rules_for(f"{path}.bias")}
+
+
+def _parts(
+    module: nn.Module, found: list[tuple[Rule, tuple[str, ...]]], rows: int, bias_rules: dict[str, Rule]
+) -> tuple[TargetPart, ...]:
     parts = []
     for rule, names in found:
         where = module.part_rows(rule.part) if rule.part and isinstance(module, Linear) else slice(0, rows)
         stored = module.held.stored_rows(rule.part) if isinstance(module, WeightHolder) else (rows, (range(rows),))
-        parts.append(TargetPart(names, where.start, where.stop - where.start, stored))
+        of_bias = bias_rules.get(rule.part, rule)
+        parts.append(TargetPart(names, where.start, where.stop - where.start, stored, rule, of_bias))
     return tuple(sorted(parts, key=lambda part: part.first))
 
 
@@ -120,6 +130,8 @@ def _bare(names: list[str], ending: str) -> tuple[str, ...]:
 def _place(model: AnyModel, path: str, kind: TargetKind) -> Place:
     if kind is TargetKind.HEAD:
         return Place.LINES
+    if model.computes_every_token:
+        return Place.TOKENS
     if not path.startswith("layers."):
         return Place.TOKENS if path.startswith(("embed", "encoder")) else Place.WANTED
     _, index, inner = path.split(".", 2)

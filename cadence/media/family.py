@@ -6,12 +6,13 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from cadence.core.media import MediaItem
+from cadence.core.errors import ModelFileError
+from cadence.core.media import PROCESSOR_FIELD, MediaItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,13 @@ class Prepared:
     text: str  # takes the place of the placeholder; has `token` once for each vector, in one run for each content
 
 
+class VectorToken(NamedTuple):
+    """Of which a prompt has one for each vector."""
+
+    text: str
+    number: int
+
+
 @dataclass(frozen=True, slots=True)
 class FamilyFiles:
     """What a family is made from."""
@@ -38,6 +46,19 @@ class FamilyFiles:
     config: Mapping[str, Any]  # config.json
     directory: Path  # of the model's files: preprocessor_config.json and its like
     token_id: Callable[[str], int]  # of a token's text; -1 = the vocabulary has none
+
+    def vector_token(self, names: Sequence[str], usual: int, *texts: str) -> VectorToken:
+        """What stands for a vector in prompts. names: of the fields that may say it; usual: where they do not. A GGUF
+        file says nothing of it, and its vocabulary may lack the token: then the first of `texts` that it has does."""
+        told = next((self.config[name] for name in names if self.config.get(name) is not None), None)
+        if told is not None or PROCESSOR_FIELD not in self.config:
+            return VectorToken(texts[0], usual if told is None else int(told))
+        found = ((text, self.token_id(text)) for text in texts)
+        known = next((VectorToken(text, number) for text, number in found if number >= 0), None)
+        if known is None:
+            message = f"the vocabulary has no token for pictures: none of {', '.join(texts)}"
+            raise ModelFileError(f"{self.directory}: {message}", "model")
+        return known
 
 
 class MediaFamily(Protocol):

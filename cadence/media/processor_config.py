@@ -10,6 +10,8 @@ from cadence.config.files.json_file import MOST_CONFIG_BYTES, read_object
 from cadence.config.files.processor_fields import check_processor
 from cadence.config.files.section_defaults import with_section_defaults
 from cadence.core.errors import ModelFileError
+from cadence.core.media import PROCESSOR_FIELD
+from cadence.media.family import FamilyFiles
 
 VIDEOS = "video_processor"
 _FILE, _VIDEO_FILE = "preprocessor_config.json", "video_preprocessor_config.json"
@@ -43,10 +45,16 @@ class ProcessorSettings(dict[str, Any]):
 
 
 def read_processor_config(
-    directory: Path, defaults: Mapping[str, Any], section: str = "image_processor"
+    files: FamilyFiles, defaults: Mapping[str, Any], section: str = "image_processor"
 ) -> ProcessorSettings:
-    """Newer files have a section for each kind in `processor_config.json`, some a file for videos."""
+    """Newer files have a section for each kind in `processor_config.json`, some a file for videos; a tower in a GGUF
+    file says itself what it takes."""
     found: dict[str, Any] = {}
+    directory = files.directory
+    if (told := files.config.get(PROCESSOR_FIELD)) is not None:
+        path = Path(told["file"])
+        told = {name: value for name, value in told.items() if section != VIDEOS or name != "size"}
+        return ProcessorSettings(path, {**defaults, **check_processor(told, path)})
     path = directory / "processor_config.json"
     whole = _read(path)
     if isinstance(whole.get(section), dict):

@@ -27,12 +27,13 @@ from cadence.models.layers.experts import Experts
 from cadence.models.layers.mixer import Mixer
 from cadence.models.layers.mlp import ExactGeluMLP, GatedMLP, PlainMLP
 from cadence.models.layers.norm import Norm
+from cadence.models.layers.shared_experts import SharedExperts
 from cadence.models.layers.tower import NoTower, Tower
 from cadence.models.layers.weight import Stream
 from cadence.models.mapped_module import MappedModule
 from cadence.models.stage_ends import FromTokens, StageEntry
 
-FeedForward = GatedMLP | ExactGeluMLP | PlainMLP | Experts
+FeedForward = GatedMLP | ExactGeluMLP | PlainMLP | Experts | SharedExperts
 
 
 class PreNormLayer(nn.Module):
@@ -150,9 +151,9 @@ class DecoderLM(MappedModule):
         places = [mixer.place for mixer in self._mixers() if mixer.kv is not None]
         self.own_layers = range(places[0], places[-1] + 1) if places else range(0)
         for place, mixer in enumerate(mixer for mixer in self._mixers() if mixer.state is not None):
-            mixer.state_place = place
+            mixer.place_state(place)
         if self.own_blocks and self.own_blocks.stop == len(parts.layers):
-            self.layers[-1].attn.narrows = True
+            self.layers[-1].attn.narrow()
 
     def kv_layers(self) -> list[LayerKV]:
         """Both ways keys serve one forward alone, and a window is not one that slides."""
@@ -167,7 +168,7 @@ class DecoderLM(MappedModule):
         for index, layer in zip(self.own_blocks, self._own(), strict=True):
             if index in ctx.aux.layers:
                 stream = layer.attn_norm.add(x, residual, ctx)[1]
-                ctx.aux.put(index, stream if self._unit == 1.0 else ctx.ops.times(stream, self._unit))
+                ctx.aux.put(index, stream if self._unit == 1.0 else ctx.ops.scale(stream, self._unit))
             x, residual = layer(x, residual, inputs, ctx)
         return self.norm.add(x, residual, ctx)[0]
 

@@ -9,8 +9,8 @@ from cadence.core.errors import ConfigError
 from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.models.decoder import DecoderParts, FeedForward, Layer, PreNormLayer
 from cadence.models.interface.build import BuildContext, ConfigView
-from cadence.models.layers.attention import Attention
-from cadence.models.layers.embedding import PRODUCTS, Embedding, HeadSpec, LMHead
+from cadence.models.layers.embedding import Embedding, LMHead
+from cadence.models.layers.mixer import Mixer
 from cadence.models.layers.mlp import GatedMLP
 from cadence.models.layers.norm import Norm, RMSNorm
 
@@ -31,6 +31,19 @@ class Dims:
     def shape(self, window: int = 0, scale: float = 0.0, softcap: float = 0.0) -> AttentionShape:
         """scale 0 means the usual 1 / sqrt(head_dim)."""
         return AttentionShape(self.heads, self.kv_heads, self.head_dim, scale or self.head_dim**-0.5, window, softcap)
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """What the vectors of tokens and the logits are multiplied by."""
+
+    embed: float = 1.0
+    exact: bool = False  # the former: as `Embedding` has it
+    logits: float = 1.0
+    softcap: float = 0.0  # of logits, after that; 0 = none
+
+
+PLAIN = Scales()
 
 
 def read_dims(hf: ConfigView, eps: str = "rms_norm_eps") -> Dims:
@@ -77,38 +90,42 @@ def decoder_parts(
     layer: Callable[[int], Layer],
     norm: Norm,
     *,
-    scale: float = 1.0,
-    head: HeadSpec = PRODUCTS,
+    scales: Scales = PLAIN,
+    head_bias: bool = False,
 ) -> DecoderParts:
-    """Layers between an embedding, times `scale`, and a head of these sizes; norm: after the last layer."""
-    embed = Embedding(build, dims.vocab, dims.hidden, scale=scale)
+    """Layers between an embedding and a head of these sizes; norm: after the last layer."""
+    embed = Embedding(build, dims.vocab, dims.hidden, scale=scales.embed, exact=scales.exact)
     layers = build.stage.layers(dims.layers, layer)
-    return DecoderParts(embed=embed, layers=layers, norm=norm, lm_head=LMHead(build, embed, tied=dims.tied, spec=head))
+    head = LMHead(build, embed, tied=dims.tied, scale=scales.logits, softcap=scales.softcap, bias=head_bias)
+    return DecoderParts(embed=embed, layers=layers, norm=norm, lm_head=head)
 
 
 def gated_decoder(
     build: BuildContext,
     dims: Dims,
-    attention: Callable[[int], Attention],
+    mixer: Callable[[int], Mixer],
     feed_forward: Callable[[int], FeedForward] | None = None,
     *,
     mlp_bias: bool = False,
-    scale: float = 1.0,
-    head: HeadSpec = PRODUCTS,
+    scales: Scales = PLAIN,
+    wide_norms: bool = False,
 ) -> DecoderParts:
     """The parts of a decoder of pre-norm layers with RMS norms and gated feed-forward blocks, unless others are given:
-    what a block adds to the stream meets an RMS norm next. scale, head: as `decoder_parts` has them"""
+    what a block adds to the stream meets an RMS norm next."""
 
     def gated(index: int) -> GatedMLP:
         return GatedMLP(build, dims.hidden, dims.intermediate, dims.activation, bias=mlp_bias)
 
     def layer(index: int) -> PreNormLayer:
         return PreNormLayer(
-            attention(index),
+            mixer(index),
             (feed_forward or gated)(index),
-            RMSNorm(build, dims.hidden, dims.eps),
-            RMSNorm(build, dims.hidden, dims.eps),
+            norm(),
+            norm(),
             terms=True,
         )
 
-    return decoder_parts(build, dims, layer, RMSNorm(build, dims.hidden, dims.eps), scale=scale, head=head)
+    def norm() -> RMSNorm:
+        return RMSNorm(build, dims.hidden, dims.eps, wide=wide_norms)
+
+    return decoder_parts(build, dims, layer, norm(), scales=scales)

@@ -148,7 +148,8 @@ class EncoderDecoderLM(MappedModule):
         self.own_layers = range(KV_LAYERS * own[0], KV_LAYERS * (own[-1] + 1))  # of the KV cache
         if own[-1] == len(parts.layers) - 1:
             last = self.layers[-1]
-            last.attn.narrows = last.cross.narrowed = True
+            last.attn.narrow()
+            last.cross.narrowed = True
 
     def kv_layers(self) -> list[LayerKV]:
         return [kv for layer in self._own() for kv in (layer.attn.kv, layer.cross.kv_layer)]

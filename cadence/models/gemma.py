@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-
 from cadence.models.decoder import DecoderParts, SandwichLayer
-from cadence.models.dims import Dims, decoder_parts
+from cadence.models.dims import Dims, Scales, decoder_parts
 from cadence.models.interface.build import BuildContext, ConfigView
 from cadence.models.layers.attention import Attention
-from cadence.models.layers.embedding import HeadSpec
 from cadence.models.layers.mlp import GatedMLP
 from cadence.models.layers.norm import RMSNorm
 from cadence.models.llama import ATTENTION_RULES, MLP_RULES
@@ -34,11 +31,6 @@ def gemma_norm(build: BuildContext, size: int, eps: float) -> RMSNorm:
     return RMSNorm(build, size, eps, wide=True)
 
 
-def gemma_scale(build: BuildContext, hidden: int) -> float:
-    """Of embeddings, rounded to the model's dtype."""
-    return float(torch.tensor(hidden**0.5).to(build.dtype))
-
-
 def gemma_decoder(
     hf: ConfigView, build: BuildContext, dims: Dims, attention: Callable[[int], Attention]
 ) -> DecoderParts:
@@ -54,5 +46,5 @@ def gemma_decoder(
         )
 
     softcap = hf.get("final_logit_softcapping") or 0.0
-    scale = gemma_scale(build, dims.hidden)
-    return decoder_parts(build, dims, layer, norm(), scale=scale, head=HeadSpec(softcap=softcap))
+    scales = Scales(embed=dims.hidden**0.5, softcap=softcap)
+    return decoder_parts(build, dims, layer, norm(), scales=scales)

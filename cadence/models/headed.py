@@ -19,12 +19,13 @@ from cadence.config.head_shape import hidden_size, num_labels
 from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError
 from cadence.core.model_heads import ModelHead
+from cadence.core.model_registry import class_path
 from cadence.core.pooling import CLASSIFY, EMBED
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext, WithChanges
 from cadence.models.interface.stage import Absent
 from cadence.models.layers.stacked_head import MapShape, StackedHead
-from cadence.models.registry import AnyModel, model_class
+from cadence.models.registry import AnyModel, class_through_transformers, imported, model_class
 from cadence.models.weight_map import Rule, WeightMap
 
 _KEEPS_LOGITS = (ModelHead.LOGITS, ModelHead.TOKEN_LOGITS, ModelHead.OWN)
@@ -38,9 +39,7 @@ def dense_name(index: int) -> str:
 
 
 def headed_model(hf: HFConfig, build: BuildContext) -> AnyModel:
-    # A tied head has no memory of its own.
-    view = hf if hf.head in _KEEPS_LOGITS else WithChanges(hf, {"tie_word_embeddings": True})
-    model = model_class(hf.family)(view, build)
+    model = _decoder(hf, build)
     if hf.head is ModelHead.TOKEN_LOGITS:
         model.generates, model.heads[CLASSIFY] = False, model.lm_head
     elif hf.head is not ModelHead.OWN and hf.head is not ModelHead.LOGITS:
@@ -48,6 +47,15 @@ def headed_model(hf: HFConfig, build: BuildContext) -> AnyModel:
     if hf.sentence.dense:
         _add_dense(model, hf, build)
     return model
+
+
+def _decoder(hf: HFConfig, build: BuildContext) -> AnyModel:
+    if hf.implementation.through_transformers:
+        return class_through_transformers()(hf, build)
+    # A tied head has no memory of its own.
+    view = hf if hf.head in _KEEPS_LOGITS else WithChanges(hf, {"tie_word_embeddings": True})
+    path = hf.implementation.class_path or class_path(hf.family)
+    return (imported(path) if path else model_class(hf.family))(view, build)
 
 
 def _replace_logits(model: DecoderLM, hf: HFConfig, build: BuildContext) -> None:

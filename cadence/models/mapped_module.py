@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import nn
 
+from cadence.models.tensor_plan import ShapeOf, TensorPlan
 from cadence.models.weight_map import WeightMap
 
 
@@ -11,3 +14,8 @@ class MappedModule(nn.Module):
     """A module that says which tensors of a checkpoint its parameters come from."""
 
     weights: WeightMap
+    computes_every_token = False  # all its layers do: adapters meet all tokens of a forward in each
+
+    def tensor_plan(self, names: Sequence[str], shape_of: ShapeOf) -> TensorPlan | None:
+        """Of a checkpoint with these tensors, where it has them otherwise than `weights` says. None: it has not."""
+        return None

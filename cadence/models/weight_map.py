@@ -21,10 +21,17 @@ class Rule:
     part: str = ""
     transpose: bool = False  # matrices are stored [in, out]
     kernel: tuple[int, ...] = ()  # of a convolution, stored [out, in, *kernel]: ours has an input's taps side by side
+    taps: bool = False  # a convolution of each channel by itself, stored [channels, 1, taps]
     columns: tuple[int, int] = (0, 1)  # (i, n): ours is the i-th of n equal ranges of the stored matrix's inputs
     times: float = 1.0  # multiplied in float32
+    factors: tuple[tuple[int, float], ...] = ()  # multiplied as well: of so many of our rows each, in order
     add: float = 0.0  # added in float32, after that
     optional: bool = False  # a checkpoint may lack it: the parameter is then as the model was built
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether ours are multiples of what is stored."""
+        return self.times != 1.0 or bool(self.factors)
 
     def source_of(self, parameter: str) -> str | None:
         """The checkpoint's name for what fills `parameter`; None when this rule does not."""
@@ -41,6 +48,7 @@ class WeightMap:
     other_prefixes: tuple[tuple[str, str], ...] = ()  # (usual, other): how else a checkpoint may begin source names
     ignored: tuple[str, ...] = ()  # patterns of tensors that carry nothing we need; ** = anything
     other_ends: tuple[tuple[str, str], ...] = ()  # (usual, other): how else it may end them
+    stacks: tuple[str, ...] = ()  # of tensors of all experts; rules name each expert's matrix: "a.weight" "a.*.weight"
 
     def rules_for(self, parameter: str) -> Iterator[tuple[Rule, list[str]]]:
         """Rules that fill `parameter`, each with the names its tensor may have in a checkpoint, usual first."""
@@ -60,6 +68,9 @@ class WeightMap:
             if name.endswith(usual)
         ]
         return names + others
+
+    def is_stack(self, name: str) -> bool:
+        return any(_pattern(pattern).fullmatch(name) for pattern in self.stacks)
 
     def is_ignored(self, name: str) -> bool:
         return any(_pattern(pattern).fullmatch(name) for pattern in self.ignored)

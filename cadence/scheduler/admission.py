@@ -48,7 +48,7 @@ class Admission:
                 return  # preempted, and a step naming its old row is still in flight
             if self._gates and self._parks(request):
                 continue
-            if self._was_refused(request):
+            if self.was_refused(request):
                 return
             hit = self._kv.find_prefix(request.blocks, request.tokens, request.reads_cache)
             computed = hit.num_blocks * self._kv.block_size
@@ -80,11 +80,16 @@ class Admission:
 
     def could_admit(self) -> bool:
         """Whether the first in the queue may get a row in the next plan, as far as can be told at a glance."""
-        self._recall_parked()
-        if not (self._waiting.num_ready and self._rows.num_free):
+        if not (self.has_next and self._rows.num_free):
             return False
         request = self._waiting.peek()
-        return request.row == NO_ROW and not self._was_refused(request)
+        return request.row == NO_ROW and not self.was_refused(request)
+
+    @property
+    def has_next(self) -> bool:
+        """Whether a request is ready for a row."""
+        self._recall_parked()
+        return self._waiting.num_ready > 0
 
     def _recall_parked(self) -> None:
         for number, gate in enumerate(self._gates):
@@ -101,7 +106,7 @@ class Admission:
                 return True
         return False
 
-    def _was_refused(self, request: RequestState) -> bool:
+    def was_refused(self, request: RequestState) -> bool:
         """Too few blocks for it the last time, and no more now: a long prompt is not looked up every step."""
         return request.key == self._refused_key and self._kv.num_free <= self._refused_at
 

@@ -15,6 +15,7 @@ from cadence.scheduler.preempt import Preemption
 from cadence.scheduler.request_state import RequestState, Status
 from cadence.scheduler.rows import Column, RowTable
 from cadence.scheduler.running import RunningList
+from cadence.scheduler.sharing import Yields, none_yields
 from cadence.scheduler.turns import StageTurns
 
 
@@ -40,10 +41,13 @@ class Advance:
         self._widening, self._following = with_own(features, "widen"), with_own(features, "booked")
         self._cutting = with_own(features, "cut")
 
-    def run(self, draft: PlanDraft, waiting: bool) -> PromptRoom:
+    def run(self, draft: PlanDraft, waiting: bool, yields: Yields) -> PromptRoom:
         """Fills the draft; returns what room is left for prompts. waiting: a request may want it."""
         rows_np = self._running.rows_np()
         tokens_np = self._wanted(rows_np)
+        if yields is not none_yields:
+            for index in np.flatnonzero(tokens_np > 1).tolist():
+                tokens_np[index] *= not yields(self._running[index])
         draft.has_turns = self._turns.limit(rows_np, tokens_np, draft.step_id)
         room = self._room(rows_np, tokens_np, waiting)
         tokens_np = self._limited(draft, room, rows_np, tokens_np)

@@ -26,8 +26,8 @@ class Preemption:
         kv, retiring = self._kv, self._retiring
         while kv.num_free + retiring.num_blocks - draft.claimed < num_blocks:
             draft.short = True
-            victim = self._running.pop_last()
-            self._preempt(victim)
+            victim = self._running[-1]
+            self.preempt(victim)
             if victim is needy:
                 return False
         if kv.num_free - draft.claimed >= num_blocks:
@@ -39,9 +39,11 @@ class Preemption:
     def preempt_all(self) -> None:
         """Everyone who runs waits for a row, and computes again what it had."""
         while self._running:
-            self._preempt(self._running.pop_last())
+            self.preempt(self._running[-1])
 
-    def _preempt(self, victim: RequestState) -> None:
+    def preempt(self, victim: RequestState) -> None:
+        """No plan that is being drawn up names its row."""
+        self._running.remove(victim)
         self.count += 1
         victim.num_preemptions += 1
         victim.told_in = NOT_TOLD

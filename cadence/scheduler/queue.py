@@ -5,19 +5,22 @@ from __future__ import annotations
 import heapq
 
 from cadence.scheduler.request_state import OrderKey, RequestState, Status
+from cadence.scheduler.shares import NoShares
 
 Place = tuple[str, str]  # (feature, the text that it gave) of requests that are parked together
 
 
 class WaitingQueue:
-    """A heap by order key. Requests that end while they wait are skipped, and swept when they are the majority.
+    """Heaps by order key: one for all, or one for each tenant, of which that of the tenant who has had the least is
+    served first. Requests that end while they wait are skipped, and swept when they are the majority.
 
     A preempted request keeps its key, so it is ahead of all of its class that came later. Requests that a feature holds
     back are parked: they wait, and are not met at the head of the queue until they are recalled.
     """
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[OrderKey, RequestState]] = []
+    def __init__(self, shares: NoShares) -> None:
+        self._shares = shares
+        self._heaps: dict[str, list[tuple[OrderKey, RequestState]]] = {}
         self._parked: dict[Place, list[tuple[OrderKey, RequestState]]] = {}  # a heap each
         self._live = 0
         self._num_parked = 0
@@ -33,32 +36,51 @@ class WaitingQueue:
         return self._live - self._num_parked
 
     def push(self, request: RequestState) -> None:
-        heapq.heappush(self._heap, (request.key, request))
+        self._put(request)
         self._live += 1
         self.num_prompt_tokens += request.prompt_len
 
     def peek(self) -> RequestState:
         """The most urgent one that is ready. The caller has checked that there is one."""
-        while self._heap[0][1].status is not Status.WAITING:
-            heapq.heappop(self._heap)
-        return self._heap[0][1]
+        return self._first()[0][1]
+
+    def _first(self) -> list[tuple[OrderKey, RequestState]]:
+        """The heap of the most urgent one."""
+        for name, heap in list(self._heaps.items()):
+            while heap and heap[0][1].status is not Status.WAITING:
+                heapq.heappop(heap)
+            if not heap:
+                del self._heaps[name]
+        if len(self._heaps) == 1:
+            return next(iter(self._heaps.values()))
+        return min(self._heaps.items(), key=lambda named: (self._shares.had(named[0]), named[1][0][0]))[1]
+
+    def _put(self, request: RequestState) -> None:
+        heap = self._heaps.setdefault(self._shares.queue_of(request.request), [])
+        heapq.heappush(heap, (request.key, request))
 
     def pop(self) -> RequestState:
-        request = self.peek()
-        heapq.heappop(self._heap)
+        heap = self._first()
+        request = heapq.heappop(heap)[1]
         self._live -= 1
         self.num_prompt_tokens -= request.prompt_len
         return request
 
     def live(self) -> list[RequestState]:
         """All that wait, the most urgent first."""
-        entries = [*self._heap, *(entry for parked in self._parked.values() for entry in parked)]
-        return [request for _, request in sorted(entries) if request.status is Status.WAITING]
+        ready = (entry for heap in self._heaps.values() for entry in heap)
+        entries = [*ready, *(entry for parked in self._parked.values() for entry in parked)]
+        live = [(self._had(request), key, request) for key, request in entries if request.status is Status.WAITING]
+        return [request for _, _, request in sorted(live)]
+
+    def _had(self, request: RequestState) -> float:
+        return self._shares.had(self._shares.queue_of(request.request))
 
     def park(self, place: Place) -> None:
         """The most urgent one waits aside from now on."""
-        request = self.peek()
-        heapq.heappush(self._parked.setdefault(place, []), heapq.heappop(self._heap))
+        entry = heapq.heappop(self._first())
+        request = entry[1]
+        heapq.heappush(self._parked.setdefault(place, []), entry)
         request.parked = True
         self._num_parked += 1
 
@@ -73,11 +95,11 @@ class WaitingQueue:
 
     def recall(self, place: Place) -> None:
         """Those parked there are ready again."""
-        for key, request in self._parked.pop(place):
+        for _, request in self._parked.pop(place):
             if request.status is Status.WAITING:
                 request.parked = False
                 self._num_parked -= 1
-                heapq.heappush(self._heap, (key, request))
+                self._put(request)
 
     def forget(self, request: RequestState) -> None:
         """It waited, and has just been marked as finished."""
@@ -86,6 +108,7 @@ class WaitingQueue:
         if request.parked:
             request.parked = False
             self._num_parked -= 1
-        if len(self._heap) > 2 * self._live + 64:
-            self._heap = [entry for entry in self._heap if entry[1].status is Status.WAITING]
-            heapq.heapify(self._heap)
+        if sum(map(len, self._heaps.values())) > 2 * self._live + 64:
+            for name, heap in self._heaps.items():
+                self._heaps[name] = [entry for entry in heap if entry[1].status is Status.WAITING]
+                heapq.heapify(self._heaps[name])

@@ -34,6 +34,7 @@ class RequestState:
         "id",
         "kept",
         "key",
+        "made_way",
         "max_len",
         "needs_host",
         "next_prompt_logprob",
@@ -86,6 +87,7 @@ class RequestState:
         self.begins_at = 0  # tokens that were computed when it got its row
         self.num_cached = 0
         self.num_preemptions = 0
+        self.made_way = False  # it was preempted once for another tenant, and will not be again
         self.first_scheduled_time = 0.0
         self.told_in = NOT_TOLD  # which message has all there is to say of it but tokens, as `Reconciler` counts them
         self.next_prompt_logprob = 1  # prompt tokens before this one have had their logprobs reported

@@ -33,6 +33,8 @@ from cadence.scheduler.request_state import OrderKey, RequestState, Status
 from cadence.scheduler.retiring import Retiring
 from cadence.scheduler.rows import RowTable
 from cadence.scheduler.running import RunningList
+from cadence.scheduler.shares import NoShares, TenantShares
+from cadence.scheduler.sharing import Sharing, Yields, none_yields
 from cadence.scheduler.snapshot import block_owners, running_views, waiting_views
 from cadence.scheduler.step_in_flight import StepInFlight
 from cadence.scheduler.update import Reconciler
@@ -70,7 +72,8 @@ class Scheduler:
         hit_limits = [feature.longest_hit for feature in with_own(features, "longest_hit")]
         self._kv = KVManager(layout, num_blocks, cache.enable_prefix_caching, budget.in_flight, hit_limits)
         self._rows = RowTable(config.max_num_seqs)
-        self._waiting = WaitingQueue()
+        self._shares = TenantShares(config.max_num_batched_tokens) if config.policy == "fair" else NoShares()
+        self._waiting = WaitingQueue(self._shares)
         self._running = RunningList()
         self._retiring = Retiring(self._rows, self._kv, features)
         self._preemption = Preemption(self._running, self._waiting, self._retiring, self._kv)
@@ -79,6 +82,7 @@ class Scheduler:
         self._books = books = Books(self._rows, self._kv, budget)
         self._advance = Advance(books, self._pace, self._running, self._preemption, features)
         self._admission = Admission(books, self._waiting, self._running, features)
+        self._sharing = Sharing(self._shares, books, self._waiting, self._running, self._preemption, self._retiring)
         self._bursts = BurstPolicy(config, self._decodes)
         self._extension = Extension(books, self._bursts, features)
         self._reconciler = Reconciler(books, features)
@@ -94,6 +98,7 @@ class Scheduler:
         """As `add`, of a request that was checked."""
         self._num_added += 1
         tables = self._kv.new_tables(request.cache_salt, request.keys_digest, request.source_len, request.keys_spans)
+        self._shares.join(request)
         self._requests[request.request_id] = state = RequestState(
             request, self._key_of(request), tables, self._max_model_len, prepared
         )
@@ -121,9 +126,12 @@ class Scheduler:
         """The next step. A plan without rows says that there is nothing to do before a step in flight returns:
         it is not carried out, and no result is expected."""
         draft = PlanDraft(self._last_step + 1)
-        room = self._advance.run(draft, waiting=self._waiting.num_ready > 0)
+        yields, waiting = self._arrange(), self._waiting.num_ready > 0
+        room = self._advance.run(draft, waiting, yields)
         if not draft.short:
             self._admission.run(draft, room)
+        if yields is not none_yields and not (draft.begun or len(draft.rows_np)):
+            self._advance.run(draft, waiting, none_yields)  # the one for which they made way could not begin after all
         draft.close(self._rows.waits_np)
         if not len(draft.rows_np):
             return draft.build(ended=[], num_together=1)
@@ -132,6 +140,7 @@ class Scheduler:
         together = 1 if streams else self._bursts.together(len(draft.rows_np), draft.num_forwards)
         plan = draft.build(self._retiring.take_ended(), together)
         self._last_step = plan.step_id
+        self._shares.charge(plan, self._rows.requests)
         self._in_flight[plan.step_id] = StepInFlight(
             plan,
             draft.sampling_np,
@@ -142,6 +151,12 @@ class Scheduler:
             certain=tuple(draft.certain),
         )
         return plan
+
+    def _arrange(self) -> Yields:
+        if self._shares.contended:
+            return self._sharing.arrange(self._admission)
+        self._running.arrange_by_key()
+        return none_yields
 
     def mail(self, step: StepInFlight) -> tuple[Mail, list[RequestUpdate]]:
         """What rows of a step wait for; all steps before it have returned. -> the mail, and the ends of requests that
@@ -286,6 +301,7 @@ class Scheduler:
 
     def _end(self, request: RequestState) -> None:
         del self._requests[request.id]
+        self._shares.leave(request.request)
         for feature in self._left:
             feature.leave(request)
         was_running = request.status is Status.RUNNING

@@ -96,6 +96,14 @@ _REQUEST_FUNCS = dict.fromkeys(
     "cadence.vllm.bench_requests",
 )  # fmt: skip
 
+_SERIAL = dict.fromkeys(
+    (
+        "EMBED_DTYPES", "ENDIANNESS", "MetadataItem", "build_metadata_items", "decode_pooling_output",
+        "binary2tensor", "tensor2binary",
+    ),
+    "cadence.vllm.serial",
+)  # fmt: skip
+
 MODULES: dict[str, dict[str, str]] = {
     "": {
         "__version__": _VERSION,
@@ -107,7 +115,7 @@ MODULES: dict[str, dict[str, str]] = {
         "AsyncEngineArgs": _ARGS,
         "SamplingParams": _SAMPLING,
         **_POOLING_PARAMS,
-        "ModelRegistry": _TOOLS,
+        "ModelRegistry": "cadence.core.model_registry",
         "RequestOutput": _OUTPUTS,
         "CompletionOutput": _OUTPUTS,
         **dict.fromkeys(("PromptType", "TextPrompt", "TokensPrompt"), _PROMPTS),
@@ -148,6 +156,7 @@ MODULES: dict[str, dict[str, str]] = {
     "v1.sample.logits_processor.interface": _PROCESSOR_NAMES,
     "v1.sample.logits_processor.builtin": {"process_dict_updates": _PROCESSORS},
     "entrypoints.llm": {"LLM": _LLM},
+    "entrypoints.pooling.utils": _SERIAL,
     "entrypoints.chat_utils": {"ChatCompletionMessageParam": _DATA, "load_chat_template": _TOOLS},
     "utils": {**_UUID, **_PARSER, "get_open_port": _TOOLS, "get_ip": _TOOLS},
     "utils.argparse_utils": _PARSER,
@@ -155,10 +164,11 @@ MODULES: dict[str, dict[str, str]] = {
     "utils.network_utils": {"get_open_port": _TOOLS, "get_ip": _TOOLS},
     "utils.system_utils": {"set_ulimit": _TOOLS},
     "utils.print_utils": {"print_embeddings": _TOOLS},
+    "utils.serial_utils": _SERIAL,
     "utils.torch_utils": {"set_random_seed": _TOOLS},
     "model_executor": {"set_random_seed": _TOOLS},
     "model_executor.utils": {"set_random_seed": _TOOLS},
-    "model_executor.models": {"ModelRegistry": _TOOLS},
+    "model_executor.models": {"ModelRegistry": "cadence.core.model_registry"},
     "transformers_utils.tokenizer": _TOKENIZER,
     "tokenizers": _TOKENIZER,
     "distributed": _CLEANUP,

@@ -9,26 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from cadence.config.reference import find_tokenizer
-from cadence.core.model_heads import MODEL_CLASSES
 from cadence.entrypoints.conversation import read_template
 from cadence.text.load import tokenizer_for
 from cadence.text.tokenizer import Tokenizer
-from cadence.vllm.missing import MissingFeatureError
-
-
-class ModelRegistry:
-    """Which architectures there are. New ones are a file of Cadence, see docs/how_to_add_a_model.md."""
-
-    @staticmethod
-    def get_supported_archs() -> set[str]:
-        return set(MODEL_CLASSES)
-
-    @staticmethod
-    def register_model(model_arch: str, model_cls: object) -> None:
-        raise MissingFeatureError(
-            f"{model_arch} cannot be registered: models written for vLLM's layers do not run here "
-            "(docs/how_to_add_a_model.md says how to add one)"
-        )
 
 
 class Platform:
@@ -109,10 +92,10 @@ def get_ip() -> str:
             return "127.0.0.1"
 
 
-def print_embeddings(embeds: list[float], context: str = "Embeddings") -> None:
+def print_embeddings(embeds: list[float], prefix: str = "Embeddings") -> None:
     """The first numbers of an embedding, and how many there are."""
     shown = ", ".join(map(str, embeds[:4]))
-    print(f"{context}: [{shown}{', ...' if len(embeds) > 4 else ''}] (size={len(embeds)})")
+    print(f"{prefix}: [{shown}{', ...' if len(embeds) > 4 else ''}] (size={len(embeds)})")
 
 
 def set_ulimit(target: int = 65535) -> None:

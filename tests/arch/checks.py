@@ -75,12 +75,12 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
         "core": "errors kv_spec",
         "core.contract": "engine_state request step update",
         "scheduler": "admission advance budget burst decode_times extension feature news pace plan preempt queue "
-        "request_state retiring rows running snapshot step_in_flight update",
+        "request_state retiring rows running shares sharing snapshot step_in_flight update",
         "scheduler.kv": "manager sizing",
     },
     "cadence/scheduler/advance.py": {
         "core.contract": "step",
-        "scheduler": "feature pace plan preempt request_state rows running turns",
+        "scheduler": "feature pace plan preempt request_state rows running sharing turns",
         "scheduler.kv": "manager",
     },
     "cadence/scheduler/admission.py": {

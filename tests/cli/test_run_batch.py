@@ -145,6 +145,7 @@ def test_without_a_terminal_progress_is_lines(shell: Shell, capsys: Said) -> Non
         ({"url": "/v1/nonsense"}, 404, None),
         ({"body": None}, 400, "body"),
         ({"body": {"prompt": "x", "stream": True}}, 400, "stream"),
+        ({"body": {"input": "x", "encoding_format": "bytes"}}, 400, "encoding_format"),
         ({"body": {"prompt": "x", "temperature": "hot"}}, 400, "temperature"),
         ({"body": {"prompt": "x", "model": "other"}}, 404, "model"),
         ({"body": {"prompt": "x" * 9000}}, 400, None),

@@ -43,7 +43,8 @@ def test_human_int_refuses(text: str) -> None:
 def test_defaults_are_vllms() -> None:
     args = EngineArgs()
     assert (args.gpu_memory_utilization, args.max_logprobs, args.seed, args.dtype) == (0.92, 20, 0, "auto")
-    assert (args.scheduling_policy, args.logprobs_mode, args.load_format) == ("fcfs", "raw_logprobs", "auto")
+    assert (args.logprobs_mode, args.load_format) == ("raw_logprobs", "auto")
+    assert args.scheduling_policy == "fair", "as fcfs for one tenant"
     assert args.generation_config == "auto"
 
 

@@ -109,7 +109,6 @@ def test_short_forms(flag: PeerFlag) -> None:
     ("name", "value"),
     [
         ("tokenizer_mode", "slow"),
-        ("model_impl", "transformers"),
         ("load_format", "runai_streamer"),
         ("load_format", "hf"),
     ],
@@ -156,7 +155,6 @@ def test_options_of_the_server_in_python(caplog: pytest.LogCaptureFixture) -> No
 @pytest.mark.parametrize(
     "argv",
     [
-        ["--trust-remote-code"],
         ["--compilation-config", '{"level": 3}'],
         ["-O3"],
         ["-O", "3"],

@@ -59,7 +59,9 @@ def test_it_is_said_of_the_file_before_a_device_is_looked_for(tmp_path: Path) ->
 def test_code_and_quantised_weights_are_told_apart(tmp_path: Path) -> None:
     config = {"architectures": ["XyzzyForCausalLM"], "auto_map": {"AutoModelForCausalLM": "modeling.Xyzzy"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelFileError, match=r"'XyzzyForCausalLM' is not supported.*the code .* is never run"):
+    with pytest.raises(
+        ModelFileError, match=r"'XyzzyForCausalLM' comes with code .* runs with trust_remote_code alone"
+    ):
         find_source(EngineArgs(model=str(tmp_path)))
     config = {"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": "hqq", "bits": 4}}
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -18,6 +18,7 @@ from cadence.core.sampling_params import RequestOutputKind
 from cadence.engine.llm_engine import LLMEngine
 from cadence.speculate.choose import proposer_of
 from tests.helpers.tiny_models import FAMILIES, VOCAB
+from tests.helpers.tiny_states import STATE_FAMILIES
 from tests.helpers.told_proposer import Texts, opening, told_proposer
 from tests.helpers.wide import mostly_wide, mostly_wide_rows
 
@@ -36,7 +37,7 @@ TOLD = {"method": "ngram", "num_speculative_tokens": DRAFTS, "adaptive": False}
 LOOKED_UP = {**TOLD, "prompt_lookup_min": 1}
 SUFFIX = {**TOLD, "method": "suffix"}
 RIGHT = (0.0, 0.5, 1.0)  # probability of a draft
-DRAFTING = ("qwen3_moe_mixed",)  # experts; all ways to run an engine are with gemma2
+DRAFTING = ("qwen3_moe_mixed", "mamba2", "bamba")  # experts; states. All ways to run an engine are with gemma2
 
 Request = tuple[list[int], SamplingParams]
 
@@ -115,7 +116,7 @@ def num_accepted(outputs: Sequence[RequestOutput]) -> int:
     return sum(output.speculation.num_accepted for output in outputs)
 
 
-@pytest.mark.parametrize("family", mostly_wide(FAMILIES, DRAFTING))
+@pytest.mark.parametrize("family", mostly_wide((*FAMILIES, *STATE_FAMILIES), DRAFTING))
 def test_every_family_says_the_same_with_drafts(tiny_model: Callable[[str], Path], family: str) -> None:
     directory, requests, texts = tiny_model(family), work(), Texts(VOCAB)
     with opened(directory) as plain:

@@ -66,9 +66,9 @@ def compile_for_gpu(kernel: Any, types: dict[str, str], constants: dict[str, Any
 
 def forms() -> dict[str, Callable[[], None]]:
     """Every form by its name, and what compiles and checks it."""
-    from tests.helpers import compiled_caches, compiled_spans, compiled_tables
+    from tests.helpers import compiled_caches, compiled_spans, compiled_states, compiled_tables
 
-    return {**compiled_caches.FORMS, **compiled_spans.FORMS, **compiled_tables.FORMS}
+    return {**compiled_caches.FORMS, **compiled_spans.FORMS, **compiled_states.FORMS, **compiled_tables.FORMS}
 
 
 def _main(names: list[str]) -> None:

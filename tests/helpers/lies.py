@@ -91,9 +91,9 @@ def json_with(raw: dict[str, Any], where: tuple[str, ...], value: Any) -> bytes:
     return json.dumps(changed).encode()
 
 
-def load(model: Path, load_format: str = "auto") -> None:
+def load(model: Path, load_format: str = "auto", **options: Any) -> None:
     """Everything that reads a model's files, without an engine around it."""
-    args = EngineArgs(model=str(model), load_format=load_format, max_num_seqs=4)
+    args = EngineArgs(model=str(model), load_format=load_format, max_num_seqs=4, **options)
     source = find_source(args)
     caps = device_caps("cpu")
     config = source.resolve(args, caps)

@@ -84,12 +84,12 @@ class TimedWorld:
         self._in_flight: deque[Step] = deque()
         self._last_return = 0.0
 
-    def arrive(self, time: float, prompt_len: int, max_tokens: int, streams: bool = True) -> Timeline:
-        """In the order of time."""
+    def arrive(self, time: float, prompt_len: int, max_tokens: int, streams: bool = True, **fields: Any) -> Timeline:
+        """In the order of time. fields: more of the request"""
         kind = RequestOutputKind.DELTA if streams else RequestOutputKind.FINAL_ONLY
         sampling = SamplingParams(max_tokens=max_tokens, output_kind=kind)
         name = f"r{len(self.lines)}"
-        request = make_request(name, [1] * prompt_len, max_tokens, params=sampling)
+        request = make_request(name, [1] * prompt_len, max_tokens, params=sampling, **fields)
         self.lines[name] = line = Timeline(request, time)
         self._arrivals.append(line)
         return line

@@ -30,6 +30,8 @@ _FAMILY_SPREADS = {
 _FINAL_NORMS = (
     "model.norm.weight",
     "backbone.norm_f.weight",
+    "model.embedding_norm.weight",
+    "model.final_layernorm.weight",
     "transformer.ln_f.weight",
     "model.decoder.final_layer_norm.weight",
 )

@@ -210,7 +210,6 @@ EVERY_OP: dict[str, Op] = {
     ],
     "pick": lambda ops, dtype, at: [ops.pick(tokens(dtype, SHUFFLED), at)],
     "activate": activate,
-    "times": lambda ops, dtype, at: [ops.times(tokens(dtype, at), 0.3)],
     "clip": lambda ops, dtype, at: [ops.clip(tokens(dtype, at), 0.6)],
     "softcap": lambda ops, dtype, at: [ops.softcap(tokens(dtype, at) * 40, 30.0)],
     "silu_mul": gate("silu_mul"),

@@ -22,9 +22,12 @@ from cadence.scheduler.features.adapters.slots import AdapterSlots
 from cadence.scheduler.features.drafts.feature import HostDrafts
 from cadence.scheduler.features.drafts.policy import DraftPolicy
 from cadence.scheduler.features.encoder.feature import EncoderContents
+from cadence.scheduler.features.states.feature import StateSnapshots
+from cadence.scheduler.features.states.snapshots import Snapshots
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_model import ToyDevice, expected_output, make_layout, work
 from tests.helpers.toy_source import SOURCE, needed_by
+from tests.helpers.toy_states import ToyStates
 
 
 def make_config(**changes: object) -> SchedulerConfig:
@@ -87,19 +90,26 @@ class ToyEngine:
         max_model_len: int,
         caching: bool = True,
         drafts: DraftPolicy | None = None,
+        num_snapshots: int | None = None,
     ) -> None:
+        """num_snapshots: of a model with states, which caches prefixes where there are some; None = it has no states"""
         self.config = config
         self.layout = layout
         self.max_model_len = max_model_len
+        self.has_states = num_snapshots is not None
+        caching = caching and num_snapshots != 0
         cache = make_cache(layout.block_size, caching)
         self.slots = AdapterSlots(config.adapter_slots)
         features: list[HostFeature] = [self.slots] if self.slots.count else []
+        if num_snapshots and caching:
+            features.append(StateSnapshots(Snapshots(num_snapshots), layout.block_size, least_gain=layout.block_size))
         if SOURCE in self.windows:
             features.append(EncoderContents(layout.groups, config.max_num_encoder_tokens, self.slots.slot_of))
         if drafts is not None:
             features.append(HostDrafts(drafts, config.max_num_seqs))
         self.scheduler = Scheduler(config, cache, layout, num_blocks, max_model_len, features, runs_of(drafts))
-        self.device = ToyDevice(layout, config.max_num_seqs, num_blocks)
+        states = None if num_snapshots is None else ToyStates(config.max_num_seqs, num_snapshots)
+        self.device = ToyDevice(layout, config.max_num_seqs, num_blocks, states)
         self.tables: dict[int, list[list[int]]] = {}  # by row, per group: as the plans sent will leave them
         self.in_flight: deque[Flight] = deque()
         self.outcomes: dict[str, Outcome] = {}
@@ -110,6 +120,11 @@ class ToyEngine:
     @property
     def windows(self) -> tuple[int, ...]:
         return tuple(group.window for group in self.layout.groups)
+
+    @property
+    def device_is_busy(self) -> bool:
+        """Some row has not been given back."""
+        return self.scheduler._rows.num_free < self.config.max_num_seqs
 
     @property
     def is_full(self) -> bool:
@@ -276,7 +291,7 @@ def begun(plan: StepPlan) -> list[str]:
 
 def check_tokens(engine: ToyEngine) -> None:
     for outcome in engine.outcomes.values():
-        tokens, reason = expected_output(outcome.request, engine.windows, engine.max_model_len)
+        tokens, reason = expected_output(outcome.request, engine.windows, engine.max_model_len, engine.has_states)
         assert (outcome.tokens, [finish for finish, _ in outcome.finish]) == (tokens, [reason])
 
 

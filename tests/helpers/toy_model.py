@@ -17,6 +17,7 @@ from cadence.core.failure import Failure, FailureCode
 from cadence.core.kv_spec import KVLayout, plan_layout
 from cadence.core.sampling_params import SamplingParams
 from tests.helpers.toy_source import SOURCE, layer_of, source_entries, source_of
+from tests.helpers.toy_states import ToyStates, state_of
 
 VOCAB = 11
 BROKEN = Failure(FailureCode.BAD_LOGITS, "not a number")  # what the toy device says of a row that fails
@@ -53,7 +54,9 @@ def entries_of(tokens: list[int], window: int) -> list[int]:
     return stored
 
 
-def expected_output(request: EngineRequest, windows: tuple[int, ...], max_model_len: int) -> tuple[list[int], str]:
+def expected_output(
+    request: EngineRequest, windows: tuple[int, ...], max_model_len: int, has_states: bool = False
+) -> tuple[list[int], str]:
     """The tokens and the finish reason of a request that is alone in the world, without blocks or steps."""
     tokens = list(request.prompt_token_ids)
     rule = request.stop
@@ -64,7 +67,8 @@ def expected_output(request: EngineRequest, windows: tuple[int, ...], max_model_
             for position in range(len(stored), len(tokens)):
                 visible = source if window == SOURCE else stored[first_visible(window, position) : position]
                 stored.append(entry_of(tokens[position], position, visible))
-        token = hash(tuple(stored[-1] for stored in entries)) % VOCAB
+        states = (state_of(tokens),) if has_states else ()
+        token = hash((*(stored[-1] for stored in entries), *states)) % VOCAB
         tokens.append(token)
         output = tokens[len(request.prompt_token_ids) :]
         if len(output) >= rule.min_tokens and token in rule.eos_token_ids | rule.stop_token_ids:
@@ -99,7 +103,8 @@ class ToyRow:
 class ToyDevice:
     """Carries plans out one after the other, a forward when its result is wanted."""
 
-    def __init__(self, layout: KVLayout, num_rows: int, num_blocks: int) -> None:
+    def __init__(self, layout: KVLayout, num_rows: int, num_blocks: int, states: ToyStates | None = None) -> None:
+        self.states = states
         self.layout = layout
         self.num_rows = num_rows
         self.rows: dict[int, ToyRow] = {}
@@ -112,6 +117,8 @@ class ToyDevice:
             del self.rows[row]
         for content in plan.payloads.get(ENCODER, ()):
             self._encode(content)
+        if self.states is not None:
+            self.states.save(plan)
         for new in plan.begun:
             self._begin(new)
         for added in plan.blocks:
@@ -183,6 +190,8 @@ class ToyDevice:
         tables = [list(ids) for ids in new.block_ids]
         tokens = new.token_ids_np.tolist()
         self.rows[new.row] = ToyRow(new.request_id, tokens, new.num_computed, tables, new)
+        if self.states is not None:
+            self.states.begin(new)
 
     def _encode(self, content: EncoderWork) -> None:
         size = self.layout.block_size
@@ -212,6 +221,8 @@ class ToyDevice:
                 self.kv[block][position % self.layout.block_size] = value
                 self.writer[block] = row.request_id
             last.append(value)
+        if self.states is not None:
+            last.append(self.states.take_in(row.new.row, row.tokens[computed : computed + count]))
         row.computed += count
         return hash(tuple(last)) % VOCAB
 

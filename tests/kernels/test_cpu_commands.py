@@ -33,6 +33,7 @@ NESTED = {
     "rows_turn",
     "rows_drafts",
     "suffix_propose",
+    "rows_find_state_runs",
     "state_conv",
     "state_scan",
     "state_head_scan",

@@ -96,3 +96,5 @@ def test_norm_and_gate() -> None:
     torch.testing.assert_close(OPS.gated_norm(x, gate, weight, 1e-5, group=4, norm_first=True), first, **CLOSE)
     assert torch.equal(OPS.gate(x, gate, silu=False), x * gate)
     torch.testing.assert_close(OPS.gate(x, gate, silu=True), x * F.silu(gate), **CLOSE)
+    for one in (gate, gate[:, :1]):
+        torch.testing.assert_close(OPS.sigmoid_gate(x, one), x * one.sigmoid(), **CLOSE)

@@ -174,6 +174,8 @@ def test_norm_and_gate(width: int, group: int, dtype: torch.dtype) -> None:
             assert torch.equal(alone, norm[0][3:4])
     for silu in (True, False):
         assert_close(cpu_ops().gate(x, gate, silu=silu), REFERENCE.gate(x, gate, silu=silu))
+    for one in (gate, gate[:, :1]):
+        assert_close(cpu_ops().sigmoid_gate(x, one), REFERENCE.sigmoid_gate(x, one))
 
 
 def test_weights_of_a_convolution_lie_anywhere() -> None:

@@ -21,6 +21,8 @@ ALWAYS = [  # one of each kernel
     "one row, Q8_0, 512, bfloat16",
     "codes of one row",
     "codes of several rows, bf16",
+    "walk of heads, one token",
+    "heads in chunks, bfloat16",
 ]
 
 

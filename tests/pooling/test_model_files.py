@@ -79,6 +79,7 @@ def test_runner_convert_and_task(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert pooling(hf, task="score").tasks == (*TASKS["classify"], "score")
     assert "task=score is taken to be runner=pooling, convert=classify" in caplog.text
     assert pooling(hf, pooler_config={"task": "classify"}).tasks[0] == "classify"
+    assert pooling(hf, pooler_config={"task": "token_embed"}).tasks == ("token_embed", "embed")
     rewards = pooling(hf, task="reward", override_pooler_config={"returned_token_ids": [3, 4], "step_tag_id": 9})
     assert (rewards.tasks, rewards.by_token, rewards.returned) == (TASKS["by token"], "step", (3, 4))
     for options, field in (
@@ -96,6 +97,7 @@ def test_runner_convert_and_task(tmp_path: Path, caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ({"task": "dream"}, "task='dream' is not one of auto"),
         ({"pooling_type": "MAX"}, "pooling_type='MAX' is not one of LAST, CLS, MEAN, ALL, STEP"),
         ({"seq_pooling_type": "ALL"}, "seq_pooling_type"),
         ({"poling_type": "CLS"}, "did you mean pooling_type"),

@@ -12,16 +12,21 @@ from cadence import LLM, SamplingParams
 from cadence.core.architectures import ARCHITECTURES, ENCODER_DECODERS, ENCODERS, SEEING
 from cadence.device.calls import Calls, CommandGraph
 from tests.helpers.tiny_models import FAMILIES
+from tests.helpers.tiny_states import STATE_FAMILIES
 from tests.helpers.wide import DIFFERENT, mostly_wide
 
 pytestmark = pytest.mark.engine
 
 PARAMS = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
+STATES_TOO = (*FAMILIES, *STATE_FAMILIES)
 SAME_LAYERS = {"llama_linear", "llama_dynamic", "llama_yarn", "phi3_longrope"}  # tables differ, nothing else
 
 
 @pytest.mark.parametrize(
-    "family", mostly_wide([family for family in FAMILIES if family not in SAME_LAYERS], [*DIFFERENT, "gemma3", "phi3"])
+    "family",
+    mostly_wide(
+        [family for family in STATES_TOO if family not in SAME_LAYERS], [*DIFFERENT, "gemma3", "phi3", "mamba2"]
+    ),
 )
 def test_a_decode_step_is_recorded(
     family: str, tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
@@ -43,7 +48,7 @@ def test_a_decode_step_is_recorded(
 
 
 def test_every_registered_architecture_is_among_them(tiny_model: Callable[[str], Path]) -> None:
-    families = [family for family in FAMILIES if family not in SAME_LAYERS]
+    families = [family for family in STATES_TOO if family not in SAME_LAYERS]
     configs = [json.loads((tiny_model(family) / "config.json").read_text()) for family in families]
     tested = {config["architectures"][0] for config in configs}
     assert set(ARCHITECTURES) - set(ENCODERS) - set(ENCODER_DECODERS) - set(SEEING) == tested

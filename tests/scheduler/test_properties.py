@@ -55,7 +55,7 @@ def check_requests(scheduler: Scheduler) -> None:
     rows = scheduler._rows
     assert len(scheduler._waiting) == sum(s.status is Status.WAITING for s in scheduler._requests.values())
     keys = [request.key for request in scheduler._running._requests]
-    assert keys == sorted(keys)
+    assert keys == sorted(keys) or not scheduler._running._by_key
     for state in scheduler._requests.values():
         assert state.row != NO_ROW or not any(state.blocks.tables)
         fresh = RequestBlocks(1, state.blocks.root)
@@ -91,8 +91,8 @@ def check_cache(engine: ToyEngine) -> None:
             assert engine.device.kv[block.id][: len(expected)] == expected, "cached, but not computed"
 
 
-def check_outcome(outcome: Outcome, windows: tuple[int, ...]) -> None:
-    tokens, reason = expected_output(outcome.request, windows, MAX_LEN)
+def check_outcome(outcome: Outcome, windows: tuple[int, ...], has_states: bool) -> None:
+    tokens, reason = expected_output(outcome.request, windows, MAX_LEN, has_states)
     (finish,) = outcome.finish
     if finish[0] is FinishReason.ERROR or len(outcome.tokens) < len(tokens):
         assert finish in ((FinishReason.ABORT, None), (FinishReason.STOP, None), (FinishReason.ERROR, BROKEN))
@@ -116,6 +116,8 @@ def request_specs(draw: st.DrawFn) -> dict[str, Any]:
         "stop": rule,
         "params": sampling,
         "priority": draw(st.integers(0, 2)),
+        "tenant": draw(st.sampled_from("aab")),
+        "weight": draw(st.sampled_from((1.0, 1.0, 4.0))),
         "source": draw(st.sampled_from(SOURCES)),
         "cache_salt": draw(st.sampled_from(["", "", "pepper"])),
     }
@@ -129,6 +131,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     budgets: tuple[int, ...] = (1, 3, 8, 16, 40)
     spare_blocks: tuple[int, ...] = (0, 1, 3, 8, 60)
     num_drafts: tuple[int, ...] = (0,)
+    layouts: tuple[tuple[int, ...], ...] = LAYOUTS
+    num_snapshots: tuple[int | None, ...] = (None,)
 
     @initialize(data=st.data())
     def start(self, data: st.DataObject) -> None:
@@ -139,7 +143,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         config = make_config(
             max_num_seqs=draw(*self.num_rows),
             max_num_batched_tokens=draw(*self.budgets) if chunked else 40,
-            policy=draw("fcfs", "priority"),
+            policy=draw("fcfs", "priority", "fair"),
             enable_chunked_prefill=chunked,
             long_prefill_token_threshold=draw(0, 0, 5),
             steps_in_flight=draw(1, 1, 2, 3),
@@ -150,13 +154,14 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_encoder_len=MAX_SOURCE,
             max_num_encoder_tokens=draw(1, MAX_SOURCE, 3 * MAX_SOURCE),
         )
-        layout = make_layout(draw(*LAYOUTS), draw(1, 2, 4))  # type: ignore[arg-type]
+        layout = make_layout(draw(*self.layouts), draw(1, 2, 4))  # type: ignore[arg-type]
         drafts = drafts_of(data.draw(st.sampled_from(self.num_drafts)), config.max_num_seqs, bool(draw(True, False)))
         in_flight = TokenBudget.of(config, MAX_LEN, runs_of(drafts)).in_flight
         least = blocks_needed(layout, MAX_LEN, in_flight, MAX_SOURCE)
         num_blocks = least + draw(*self.spare_blocks)  # type: ignore[operator]
         caching = bool(draw(True, True, True, False))
-        self.engine = ToyEngine(config, layout, num_blocks, MAX_LEN, caching, drafts)
+        num_snapshots = data.draw(st.sampled_from(self.num_snapshots))
+        self.engine = ToyEngine(config, layout, num_blocks, MAX_LEN, caching, drafts, num_snapshots)
         self.engine.part_size = draw(0, 1, 2, 3)  # type: ignore[assignment]
         self.engine.cuts = bool(draw(True, False))
         self.engine.seconds = draw(0.2, 0.5, 2.0)  # type: ignore[assignment]
@@ -175,7 +180,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Several that want to fill the pool, alike or each with a beginning of its own."""
         for number in range(size):
             prompt, source = [number * own, *stem[: 3 * number]], SOURCES[number * own % len(SOURCES)]
-            self.add({"prompt": prompt, "max_tokens": 40, "priority": number % 2, "source": source})
+            self.add(
+                {
+                    "prompt": prompt,
+                    "max_tokens": 40,
+                    "priority": number % 2,
+                    "tenant": "ab"[number % 2],
+                    "source": source,
+                }
+            )
 
     @precondition(lambda self: not self.engine.is_full)
     @rule()
@@ -213,9 +226,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule()
     def reset_prefix_cache(self) -> None:
         scheduler = self.engine.scheduler
-        stats = scheduler.stats()
-        assert scheduler.reset_prefix_cache() == (stats.kv_usage == 0.0)
-        if stats.kv_usage == 0.0:
+        is_idle = scheduler.stats().kv_usage == 0.0 if self.engine.windows else not self.engine.device_is_busy
+        assert scheduler.reset_prefix_cache() == is_idle
+        if is_idle:
             assert not any(scheduler._kv._pool.index.by_group)
 
     @invariant()
@@ -235,7 +248,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.engine.scheduler.stats().kv_usage == 0.0
         assert self.engine.scheduler._rows.num_free == self.engine.config.max_num_seqs
         for outcome in self.engine.outcomes.values():
-            check_outcome(outcome, self.engine.windows)
+            check_outcome(outcome, self.engine.windows, self.engine.has_states)
 
 
 class BurstMachine(SchedulerMachine):
@@ -253,11 +266,22 @@ class DraftMachine(SchedulerMachine):
     num_drafts = (1, 3)
 
 
+class StateMachine(SchedulerMachine):
+    """Models with layers that keep a state: these alone, beside attention, and beside a window."""
+
+    burst_steps = (1, 1, 4)
+    num_drafts = (0, 0, 3)
+    layouts = ((), (), (0,), (0, 6), (5,))
+    num_snapshots = (0, 1, 2, 3, 8)
+
+
 def drafts_of(most: int, num_rows: int, adaptive: bool) -> DraftPolicy | None:
     return DraftPolicy(most, num_rows, adaptive, padded=False) if most else None
 
 
 TestSchedulerMachine, TestBurstMachine = SchedulerMachine.TestCase, BurstMachine.TestCase
 TestAutomaticMachine, TestDraftMachine = AutomaticMachine.TestCase, DraftMachine.TestCase
+TestStateMachine = StateMachine.TestCase
 TestSchedulerMachine.settings = TestAutomaticMachine.settings = examples(8, 25, stateful_step_count=30)
-TestBurstMachine.settings = TestDraftMachine.settings = examples(10, 50, stateful_step_count=30)
+for machine in (TestBurstMachine, TestDraftMachine, TestStateMachine):
+    machine.settings = examples(10, 50, stateful_step_count=30)

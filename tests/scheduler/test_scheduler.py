@@ -222,7 +222,7 @@ def test_prompt_logprobs_come_with_chunks_and_never_twice() -> None:
                 reported.extend(part.token_ids_np[:, 0].tolist())
 
     step(1, 4)  # a chunk of 4 tokens says something of the next 4
-    scheduler._preemption._preempt(scheduler._running.pop_last())
+    scheduler._preemption.preempt(scheduler._running[-1])
     step(1, 4)
     step(3, 4)  # overlaps what was reported
     step(7, 3)

@@ -112,8 +112,8 @@ class FakeLLM:
             pooling=pooling,
         )
         self.inputs = AsyncInputs(InputProcessor(limits, self.tokenizer), self.texts)
-        self._metrics = MetricsByEngine("fake")
-        self._outputs = OutputProcessor(self.tokenizer, self._metrics)
+        self.metrics = MetricsByEngine("fake")
+        self._outputs = OutputProcessor(self.tokenizer, self.metrics)
         self._running: dict[str, list[EngineRequest]] = {}
         self._last_words: dict[str, list[RequestOutput]] = {}  # of aborted requests
 
@@ -222,7 +222,7 @@ class FakeLLM:
         )
 
     def get_metrics(self) -> list[Metric]:
-        return self._metrics.snapshot([EngineStats(len(self._running), 0, 0.25, 8, 4, 1)])
+        return self.metrics.snapshot([EngineStats(len(self._running), 0, 0.25, 8, 4, 1)])
 
     async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
         return reset_running_requests or not self._running

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import threading
 import time
 from pathlib import Path
@@ -11,9 +12,19 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
+import torch
 
 from cadence.config.pooling import PoolingConfig
+from cadence.entrypoints.server.protocol.pooling.binary import to_bytes
 from cadence.entrypoints.server.routes.pooling.in_flight import IN_FLIGHT
+from cadence.vllm.serial import (
+    EMBED_DTYPES,
+    ENDIANNESS,
+    MetadataItem,
+    build_metadata_items,
+    decode_pooling_output,
+    tensor2binary,
+)
 from tests.server.fake_llm import FakeLLM
 from tests.server.fakes_chat import MODEL, openai_client
 from tests.server.helpers import RunningApp
@@ -223,3 +234,36 @@ def test_an_error_of_the_official_client(app: RunningApp) -> None:
         openai_client(app).embeddings.create(model=MODEL, input=["a", ""])
     with pytest.raises(openai.NotFoundError):
         openai_client(app).embeddings.create(model="another", input="a")
+
+
+@pytest.mark.parametrize("endianness", ENDIANNESS)
+@pytest.mark.parametrize("dtype", EMBED_DTYPES)
+def test_values_as_bytes(app: RunningApp, dtype: str, endianness: str) -> None:
+    """As programs for vLLM read them."""
+    given = {"input": [[10, 11], [12]], "encoding_format": "bytes", "embed_dtype": dtype, "endianness": endianness}
+    expected = torch.from_numpy(np.stack([sines([10, 11]), sines([12])])).to(EMBED_DTYPES[dtype].torch_dtype).float()
+    with app.client() as client:
+        answer = client.post("/v1/embeddings", json=given)
+        bare = client.post("/v1/embeddings", json={**given, "encoding_format": "bytes_only"})
+    said = json.loads(answer.headers["metadata"])
+    found = decode_pooling_output([MetadataItem(**item) for item in said["data"]], answer.content)
+    assert said["usage"]["prompt_tokens"] == 3 and said["model"] == MODEL
+    assert bare.content == answer.content and "metadata" not in bare.headers
+    items = build_metadata_items(dtype, endianness, (expected.shape[1],), 2)
+    coded = post(app, "/v1/embeddings", **{**given, "encoding_format": "base64"})["data"]
+    for place, each in enumerate(decode_pooling_output(items, bare.content)):
+        assert torch.equal(each.float(), found[place].float())
+        torch.testing.assert_close(each.float(), expected[place], atol=1e-6, rtol=0.26 if "fp8" in dtype else 0.01)
+        assert base64.b64decode(coded[place]["embedding"]) == tensor2binary(each, dtype, endianness)
+
+
+@pytest.mark.parametrize("dtype", EMBED_DTYPES)
+def test_numbers_are_rounded_as_torch_rounds_them(dtype: str) -> None:
+    generator = np.random.default_rng(2)
+    values = generator.normal(size=4000).astype(np.float32) * np.float32(2.0) ** generator.integers(-20, 8, 4000)
+    halves = np.arange(-64, 64, dtype=np.float32) / 1024
+    values = np.concatenate([values, halves, halves * 512, np.float32([0.0, -0.0, 448, 1e-9, -1e-9])]).astype(
+        np.float32
+    )
+    expected = tensor2binary(torch.from_numpy(values), dtype, "big")
+    assert to_bytes(values, dtype, "big") == expected

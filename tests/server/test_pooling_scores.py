@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from cadence.entrypoints.server.routes.pooling.generative_scoring import label_s
 from cadence.text.text_frame import TextFrame
 from cadence.text.tokenizer import SpecialTokens, Tokenizer
 from tests.helpers.tiny_tokenizers import byte_level, save
-from tests.server.fake_llm import FakeLLM, save_fake_model
+from tests.server.fake_llm import POOLING, FakeLLM, save_fake_model
 from tests.server.helpers import RunningApp
 from tests.server.test_completions import Serve
 from tests.server.test_pooling_embeddings import post, sines
@@ -149,6 +150,19 @@ def test_embeddings_are_compared(serve: Serve) -> None:
     answer = post(app, "/score", text_1=QUERY, text_2=DOCUMENTS)
     np.testing.assert_allclose([one["score"] for one in answer["data"]], expected, atol=1e-5)
     assert len(app.llm.started) == 4  # the query once
+    ranked = post(app, "/rerank", query=QUERY, documents=DOCUMENTS)["results"]
+    assert [one["index"] for one in ranked] == sorted(range(3), key=lambda number: -expected[number])
+
+
+def test_embeddings_of_tokens_are_compared(serve: Serve) -> None:
+    """Each token of the query with the document's most similar one."""
+    app = serve({"pooling": replace(POOLING, tasks=("token_embed", "embed"))})
+    query, *documents = [
+        np.stack([sines([token]) for token in app.llm.tokenizer.encode(t)]) for t in (QUERY, *DOCUMENTS)
+    ]
+    expected = [float((query @ document.T).max(axis=1).sum()) for document in documents]
+    answer = post(app, "/score", text_1=QUERY, text_2=DOCUMENTS)
+    np.testing.assert_allclose([one["score"] for one in answer["data"]], expected, rtol=1e-5)
     ranked = post(app, "/rerank", query=QUERY, documents=DOCUMENTS)["results"]
     assert [one["index"] for one in ranked] == sorted(range(3), key=lambda number: -expected[number])
 

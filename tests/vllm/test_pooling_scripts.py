@@ -38,7 +38,7 @@ def embed() -> None:
     outputs = llm.embed(PROMPTS, pooling_params=PoolingParams(normalize=True))
     assert all(isinstance(output, EmbeddingRequestOutput) for output in outputs)
     for output in outputs:
-        print_embeddings(output.outputs.embedding)
+        print_embeddings(output.outputs.embedding, prefix="Embedding")
     (by_token,) = llm.encode(PROMPTS[0], pooling_task="token_embed")
     assert isinstance(by_token, PoolingRequestOutput)
     assert by_token.outputs.data.shape == (len(by_token.prompt_token_ids), outputs[0].outputs.hidden_size)
@@ -57,6 +57,24 @@ def score() -> None:
     print(json.dumps({"score": output.outputs.score}))
 
 
+def score_by_token() -> None:
+    llm = LLM(**vars(parse_args("org/embedder", pooler_config=PoolerConfig(task="token_embed"))))
+    vectors = [output.outputs.data for output in llm.encode(PROMPTS, pooling_task="token_embed")]
+    expected = (vectors[0] @ vectors[1].T).amax(dim=-1).sum()
+    (output,) = llm.score(*PROMPTS)
+    assert abs(output.outputs.score - expected) < 1e-4
+
+
+def classify_tokens() -> None:
+    llm = LLM(**vars(parse_args("org/tagger")))
+    tokenizer, labels = llm.get_tokenizer(), llm.llm_engine.vllm_config.model_config.hf_config.id2label
+    (output,) = llm.encode(PROMPTS[:1], pooling_task="token_classify")
+    tokens = tokenizer.convert_ids_to_tokens(output.prompt_token_ids)
+    predicted = [labels[best.item()] for best in output.outputs.data.argmax(dim=-1)]
+    assert len(tokens) == len(predicted) and {*predicted} <= {"LABEL_0", "LABEL_1", "LABEL_2"}
+    assert not {*tokens} & {*tokenizer.all_special_tokens}
+
+
 def reward() -> None:
     llm = LLM(**vars(parse_args("org/reward")))
     (output,) = llm.reward(PROMPTS[:1])
@@ -66,7 +84,7 @@ def reward() -> None:
 
 
 if __name__ == "__main__":
-    for main in (embed, classify, score, reward):
+    for main in (embed, classify, score, score_by_token, classify_tokens, reward):
         main()
 """
 
@@ -74,10 +92,11 @@ if __name__ == "__main__":
 def test_scripts_for_vllm_run_as_they_are(tmp_path: Path) -> None:
     embedder = make_tiny("llama", tmp_path / "embedder")
     classifier = make_headed("llama", tmp_path / "classifier", "AutoModelForSequenceClassification", num_labels=3)
+    make_headed("llama", tmp_path / "tagger", "AutoModelForTokenClassification", num_labels=3)
     (tmp_path / "reward").mkdir()
     rewards = make_reward(tmp_path / "reward", "Qwen2ForRewardModel", labels=1)
     (tmp_path / "script.py").write_text(SCRIPT)
-    maps = [f"--model-map=org/{name}={tmp_path / name}" for name in ("embedder", "classifier", "reward")]
+    maps = [f"--model-map=org/{name}={tmp_path / name}" for name in ("embedder", "classifier", "tagger", "reward")]
     done = run(*maps, "script.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     size = json.loads((embedder / "config.json").read_text())["hidden_size"]

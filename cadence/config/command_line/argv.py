@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cadence.config.command_line import values
+from cadence.config.command_line.yaml_text import yaml_content
 from cadence.core.errors import ConfigError
 
 _DOTTED = re.compile(r"(--?[A-Za-z][A-Za-z0-9_-]*)\.([A-Za-z0-9_.-]+\+?)(?:=(.*))?", re.DOTALL)
@@ -178,20 +179,9 @@ def _read_config(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"--config {path}: {error.strerror}", "config") from None
     try:
-        content = json.loads(text) if path.suffix == ".json" else _yaml(text)
+        content = json.loads(text) if path.suffix == ".json" else yaml_content(text)
     except ValueError as error:
         raise ConfigError(f"--config {path}: {' '.join(str(error).split())}", "config") from None
     if not isinstance(content, dict):
         raise ConfigError(f"--config {path}: expected flag names with values", "config")
     return content
-
-
-def _yaml(text: str) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise ValueError("YAML needs the package PyYAML; or write the file as .json") from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None

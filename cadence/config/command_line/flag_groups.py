@@ -13,7 +13,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "model files": (
         "tokenizer", "revision", "tokenizer_revision", "hf_token", "download_dir", "load_format", "hf_overrides",
-        "use_tqdm_on_load", "skip_tokenizer_init", "disable_sliding_window",
+        "model_impl", "trust_remote_code", "model_class_overrides", "mmproj", "use_tqdm_on_load", "skip_tokenizer_init",
+        "disable_sliding_window",
     ),
     "values in place of text": ("runner", "convert", "pooler_config", "task"),
     "pictures and videos": (
@@ -42,7 +43,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "uds", "root_path", "ssl_keyfile", "ssl_certfile", "ssl_ca_certs", "ssl_cert_reqs", "ssl_ciphers",
     ),
     "who may ask": (
-        "protect_metrics", "share_prefix_cache", "allowed_origins", "allowed_methods", "allowed_headers",
+        "tenant_config", "protect_metrics", "share_prefix_cache", "allowed_origins", "allowed_methods",
+        "allowed_headers",
         "allow_credentials", "middleware",
     ),
     "limits": (

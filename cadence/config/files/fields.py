@@ -31,7 +31,7 @@ from cadence.core.errors import ModelFileError
 from cadence.core.shown import shown
 
 _SIZE, _HEADS, _LAYERS = Integer(1, 2**24), Integer(1, 2**16), Integer(1, MOST_LAYERS)
-_EXPERTS = Integer(1, 1024)
+_EXPERTS = Integer(0, 1024)  # 0: feed-forward blocks are no experts
 _LENGTH = Integer(1, MOST_ID)
 PIXELS = Integer(1, 2**14)  # of a side
 _EPSILON, _FACTOR, _THETA, _CAP = Number(0, 1), Number(0, 1e6), Number(0, 1e15), Number(0, 1e6, zero=True)

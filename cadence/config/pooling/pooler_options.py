@@ -5,8 +5,9 @@
 |---|---|
 | auto | nothing |
 | generate | `runner=generate` |
-| embed, embedding | `runner=pooling`, `convert=embed` |
+| embed, embedding, token_embed | `runner=pooling`, `convert=embed` |
 | classify, score | `runner=pooling`, `convert=classify` |
+| token_classify | `runner=pooling` |
 | reward | `runner=pooling`, `convert=reward` |
 """
 
@@ -32,8 +33,10 @@ _OF_TASK = {
     "generate": ("generate", "auto"),
     "embed": ("pooling", "embed"),
     "embedding": ("pooling", "embed"),
+    "token_embed": ("pooling", "embed"),
     "classify": ("pooling", "classify"),
     "score": ("pooling", "classify"),
+    "token_classify": ("pooling", "auto"),
     "reward": ("pooling", "reward"),
 }
 TASKS = tuple(_OF_TASK)
@@ -59,7 +62,7 @@ class PoolerOptions:
     dimensions: int | None = None  # entries of an embedding, where a request does not say
     step_tag_id: int | None = None
     returned_token_ids: list[int] | None = None
-    task: str | None = None
+    task: str | None = None  # as above, and what is meant where a request names none
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> PoolerOptions:
@@ -101,6 +104,8 @@ class PoolerOptions:
             if value is not None and value.lower() not in allowed:
                 known = ", ".join(name.upper() for name in allowed)
                 raise ConfigError(f"{OPTION}.{key}={value!r} is not one of {known}", OPTION)
+        if self.task not in (None, *TASKS):
+            raise ConfigError(f"{OPTION}.task={self.task!r} is not one of {', '.join(TASKS)}", OPTION)
         for key, low in (("dimensions", 1), ("step_tag_id", 0)):
             if (value := getattr(self, key)) is not None and value < low:
                 raise ConfigError(f"{OPTION}.{key}={value} must be at least {low}", OPTION)

@@ -61,6 +61,11 @@ class PoolingConfig:
     lower_case: bool = False  # texts are tokenised in lower case
     similarity: str = "cosine"  # how two embeddings are compared: cosine | dot | euclidean | manhattan
 
+    @property
+    def compared(self) -> str:
+        """The task by whose values two texts are compared: their embeddings, or those of their tokens; "" = none"""
+        return next((task for task in self.tasks if task in ("embed", "token_embed")), "")
+
     def check_writes(self) -> None:
         """Raises InvalidRequestError where the model writes no text."""
         if not self.generates:

@@ -39,6 +39,7 @@ from cadence.config.reference import ModelFiles
 from cadence.config.resolve.both_ways import both_ways
 from cadence.config.resolve.dtypes import kv_dtype, model_dtype, multiplies_halves
 from cadence.config.resolve.quantization import resolve_quantization
+from cadence.config.resolve.through_transformers import check_asked
 from cadence.config.resolve_pooling import resolve_pooling
 from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fits, resolve_speculative
 from cadence.config.speculative_options import SpeculativeOptions
@@ -129,10 +130,7 @@ def resolve(
         device = dataclasses.replace(device, warmup="none")  # every forward is one of all engines
     _check_tables(model, scheduler, caps)
     speculative, pooling = _speculative(args, model, scheduler, inputs.draft), resolve_pooling(args, hf)
-    if speculative.enabled and not pooling.generates:
-        raise ConfigError(
-            f"speculative_config: {hf.architecture} is served without generating text", "speculative_config"
-        )
+    _check_drafts(args, hf, speculative, pooling.generates)
     cache = _cache(args, caps, inputs.cpu_kv_bytes, cache_dtype)
     if pooling.sees_both_ways:
         scheduler, cache = both_ways(args, scheduler, cache, model.max_model_len, caps.kind)
@@ -163,6 +161,13 @@ def resolve(
         pooling=pooling,
         intake=resolve_intake(args),
     )
+
+
+def _check_drafts(args: EngineArgs, hf: HFConfig, speculative: SpeculativeConfig, generates: bool) -> None:
+    check_asked(args, hf, speculative.method)
+    if speculative.enabled and not generates:
+        message = f"speculative_config: {hf.architecture} is served without generating text"
+        raise ConfigError(message, "speculative_config")
 
 
 def idle_options(args: EngineArgs, kind: str) -> list[str]:

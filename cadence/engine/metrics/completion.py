@@ -22,6 +22,9 @@ class Completion(Protocol):
         ...
 
     @property
+    def tenant(self) -> str: ...
+
+    @property
     def metrics(self) -> RequestMetrics: ...
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,6 +76,7 @@ class InputProcessor:
         self._limits = limits
         self._tokenizer = tokenizer
         self.prompts = prompts_of(limits.encoder, limits.media, limits.vocab_size, tokenizer)
+        self.weights: Mapping[str, float] = {}  # of tenants; those that are not named have 1
         self._counter = itertools.count()
         self._spelled: tuple[list[str], list[list[int]]] = ([], [])  # the last bad words, and their tokens
 
@@ -119,6 +120,7 @@ class InputProcessor:
             priority=priority,
             cache_salt=parsed.cache_salt,
             tenant=parsed.tenant,
+            weight=self.weights.get(parsed.tenant, 1.0),
             attachments=tuple(each for each in (grammar, adapter, content) if isinstance(each, Attachment)),
             output_token_ids=parsed.output_token_ids,
         )
@@ -196,6 +198,7 @@ class InputProcessor:
             priority=priority,
             cache_salt=parsed.cache_salt,
             tenant=parsed.tenant,
+            weight=self.weights.get(parsed.tenant, 1.0),
             attachments=attachments,
         )
         engine = checked_rank(parsed.data_parallel_rank, self._limits.num_engines)

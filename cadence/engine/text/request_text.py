@@ -33,7 +33,7 @@ class RequestText:
 
     def __init__(self, request: EngineRequest, prompt: str | None, index: int, tokenizer: AnyTokenizer) -> None:
         params = request.params
-        self.request_id = request.request_id
+        self.request_id, self.tenant = request.request_id, request.tenant
         self.index = index
         self.prompt = prompt
         self.prompt_token_ids = request.prompt_token_ids

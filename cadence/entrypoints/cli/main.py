@@ -26,7 +26,7 @@ COMMANDS = {
     "bench": ("cadence.entrypoints.cli.bench", "measure latency, throughput, or a server under load"),
     "quantize": ("cadence.entrypoints.cli.quantize.command", "write a model's weights in few bits, as a checkpoint"),
     "save-sharded": ("cadence.entrypoints.cli.save_sharded", "cut a model's weights for ranks, each in its own files"),
-    "models": ("cadence.entrypoints.cli.models", "list model aliases and where their files are"),
+    "models": ("cadence.entrypoints.cli.models.command", "list what can be run, or say what a model would become"),
     "collect-env": ("cadence.entrypoints.cli.collect_env", "describe this machine for a report"),
 }
 

@@ -62,8 +62,9 @@ class ParentLink:
     """The server's process, seen from here: brings engines, asks for counts, has those of the others, and keeps
     responses. Its end is the end of this process, so that nothing waits for it in vain."""
 
-    def __init__(self, channel: Channel, links: EngineLinks, tenant_salt: bytes) -> None:
+    def __init__(self, channel: Channel, links: EngineLinks, tenant_salt: bytes, tenant_ledger: str) -> None:
         self.tenant_salt = tenant_salt
+        self.tenant_ledger = tenant_ledger
         self._links = links
         self._wire = channel
         self._channel = AsyncChannel(channel, self.take, lambda: os._exit(PARENT_GONE))
@@ -207,7 +208,7 @@ async def serve(channel: Channel, logs: LogQueue) -> int:
     if options.enable_log_requests:
         logging.getLogger("cadence.server").setLevel(logging.INFO)
     links = EngineLinks(args.data_parallel_size)
-    parent = ParentLink(channel, links, bytes.fromhex(given["tenant_salt"]))
+    parent = ParentLink(channel, links, bytes.fromhex(given["tenant_salt"]), given["tenant_ledger"])
     for message in more:
         parent.take(message)
     reporting = asyncio.ensure_future(parent.report())

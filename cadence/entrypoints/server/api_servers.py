@@ -23,6 +23,7 @@ from typing import Any
 from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.config.serve_options import ServeOptions
+from cadence.config.tenants import tenants_of
 from cadence.core.contract.adapter_messages import NamedAdapter, TableCall
 from cadence.core.contract.front_messages import NOTHING_COUNTED, FromFront, ToFront
 from cadence.core.contract.response_messages import ResumedResponse, StoreCall
@@ -34,6 +35,7 @@ from cadence.engine.source import find_source
 from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.entrypoints.server.acceptor import Acceptor
 from cadence.entrypoints.server.api_child import ApiChild, Unfinished
+from cadence.entrypoints.server.http.tenant_ledger import open_ledger
 from cadence.entrypoints.server.http.tenants import new_salt
 from cadence.entrypoints.server.responses.manager import NO_FRONT, ResponseManager
 from cadence.entrypoints.server.routes.served_adapters import served_at_start
@@ -276,7 +278,13 @@ async def serve_many(
     command, limits = start
     owner = EngineOwner(source.engine_options(applied), command, limits)
     child_options = dataclasses.asdict(_with_stuck_limit(options))
-    process_options = {"args": dataclasses.asdict(args), "options": child_options, "tenant_salt": new_salt().hex()}
+    ledger = open_ledger(tenants_of(options), "")
+    process_options = {
+        "args": dataclasses.asdict(args),
+        "options": child_options,
+        "tenant_salt": new_salt().hex(),
+        "tenant_ledger": ledger.opened_by(),
+    }
     adapters = served_at_start(options.lora_modules, (), "", enabled=True).all()
     named = [NamedAdapter(adapter.lora_name, adapter.lora_int_id, adapter.lora_path) for adapter in adapters]
     servers = ApiServers(options, json.dumps(process_options).encode(), bound, owner, SharedAdapters(named))

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from cadence.audio.limits import DEFAULT_LIMITS, AudioLimits
 from cadence.config.engine_config import EngineConfig
 from cadence.config.serve_options import ServeOptions
+from cadence.config.tenants import tenants_of
 from cadence.config.version import __version__
 from cadence.core.errors import CadenceError
 from cadence.engine.log_queue import LogQueue, NullLogQueue
@@ -35,6 +36,7 @@ from cadence.entrypoints.server.http.json_limits import JsonLimits
 from cadence.entrypoints.server.http.middleware import load_middleware
 from cadence.entrypoints.server.http.missing_paths import why_missing
 from cadence.entrypoints.server.http.request_deadline import with_deadline
+from cadence.entrypoints.server.http.tenant_ledger import open_ledger
 from cadence.entrypoints.server.http.tenants import Tenants
 from cadence.entrypoints.server.openapi import install_schema
 from cadence.entrypoints.server.responses.client import ResponseClient
@@ -107,12 +109,15 @@ def create_app(
 
 def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue, peers: Peers) -> ServerState:
     """Of several processes each admits its share."""
-    share = options.api_server_count
+    share, specs = options.api_server_count, tenants_of(options)
     admission = AdmissionControl(
         max_requests=-(-(_max_running(llm.config) + options.max_queued_requests) // share),
         max_tokens=-(-options.max_queued_tokens // share),
         max_model_len=llm.config.model.max_model_len,
+        ledger=open_ledger(specs, peers.tenant_ledger),
     )
+    llm.inputs.weigh({spec.name: spec.weight for spec in specs})
+    llm.metrics.written = admission.ledger.add_tokens
     timed = with_deadline(llm, options.request_deadline)
     names = list(options.served_model_name) or [llm.model_name]
     adapters = served_at_start(options.lora_modules, names, options.lora_root, llm.config.lora.enabled)
@@ -125,7 +130,7 @@ def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQu
         chat=ChatEngine(timed, options, load_formats(options)),
         bodies=BodyReader(JsonLimits.of(options)),
         chat_template=read_template(options.chat_template or llm.config.tokenizer.chat_template),
-        tenants=Tenants(options.api_key, options.share_prefix_cache, peers.tenant_salt),
+        tenants=Tenants(options.api_key, options.share_prefix_cache, peers.tenant_salt, specs),
         logs=logs,
         ignored=IgnoredFields(options.strict_requests),
         peers=peers,
@@ -148,7 +153,7 @@ def _add_layers(app: FastAPI, options: ServeOptions) -> None:
     """From the innermost to the outermost. Pure ASGI, all of them: streams and disconnects pass through untouched."""
     app.add_middleware(BodyLimits, options=options)
     app.add_middleware(EarlyRejection, admission=app.state.server.admission)
-    if options.api_key:
+    if options.api_key or options.tenant_config:
         tenants, closed = app.state.server.tenants, options.protect_metrics
         app.add_middleware(Authentication, tenants=tenants, protect_metrics=closed)
     if options.allowed_origins:

@@ -14,9 +14,11 @@ def model_digest(files: ModelFiles) -> str:
     """Of the configuration and of the sizes of the weights, not of the weights themselves."""
     digest = hashlib.sha256()
     if files.gguf is not None:
-        with files.gguf.open("rb") as file:
-            digest.update(file.read(_HEAD))
-        return _with_sizes(digest, [files.gguf])
+        parts = [files.gguf] if files.tower is None else [files.gguf, files.tower]
+        for part in parts:
+            with part.open("rb") as file:
+                digest.update(file.read(_HEAD))
+        return _with_sizes(digest, parts)
     digest.update((files.directory / "config.json").read_bytes())
     return _with_sizes(digest, sorted(files.directory.glob("*.safetensors")))
 

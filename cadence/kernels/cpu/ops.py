@@ -135,6 +135,12 @@ class CpuOps:
         self._c.add_bias(out=out, x=x, y=bias, rows=x.shape[0], width=x.shape[1], dtype=x.dtype, y_dtype=bias.dtype)
         return out
 
+    def scale(self, x: torch.Tensor, factor: float) -> torch.Tensor:
+        x = dense_rows(x)
+        out = self._calls.empty(x.shape, x.dtype)
+        self._c.scale(**row_words(out, x), factor=factor, dtype=x.dtype, out_dtype=x.dtype)
+        return out
+
     def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
         x = x.contiguous()
         out = self._calls.empty(x.shape, x.dtype)
@@ -166,11 +172,6 @@ class CpuOps:
     def activate(self, x: torch.Tensor, kind: Activation) -> torch.Tensor:
         out = self._calls.empty(x.shape, x.dtype)
         self._c.activate(**row_words(out, x), kind=int(kind), dtype=x.dtype)
-        return out
-
-    def times(self, x: torch.Tensor, factor: float) -> torch.Tensor:
-        out = self._calls.empty(x.shape, x.dtype)
-        self._c.scale(**row_words(out, x), factor=factor, dtype=x.dtype, out_dtype=x.dtype)
         return out
 
     def clip(self, x: torch.Tensor, most: float) -> torch.Tensor:

@@ -109,11 +109,17 @@ class CpuStateOps:
         return out
 
     def gate(self, x: torch.Tensor, gate: torch.Tensor, *, silu: bool) -> torch.Tensor:
+        return self._gated(x, gate, silu=int(silu), sigmoid=0, one_gate=0)
+
+    def sigmoid_gate(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        return self._gated(x, gate, silu=0, sigmoid=1, one_gate=int(gate.shape[1] != x.shape[1]))
+
+    def _gated(self, x: torch.Tensor, gate: torch.Tensor, **how: int) -> torch.Tensor:
         x, gate = dense_rows(x), dense_rows(gate)
         out = self._calls.empty(x.shape, x.dtype)
         self._c.gate(
             out=out, x=x, gate=gate, rows=x.shape[0], width=x.shape[1], x_stride=x.stride(0),
-            gate_stride=gate.stride(0), silu=int(silu), dtype=x.dtype,
+            gate_stride=gate.stride(0), dtype=x.dtype, **how,
         )  # fmt: skip
         return out
 

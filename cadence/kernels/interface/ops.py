@@ -126,6 +126,10 @@ class Ops(Protocol):
         """x [T, H] + bias [H] of any float type, rounded to x's dtype."""
         ...
 
+    def scale(self, x: torch.Tensor, factor: float) -> torch.Tensor:
+        """x * factor, [T, H]; in float32, rounded to x's dtype."""
+        ...
+
     def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
         """x [T, H], table [rows, H], ids [T] int64 -> x + table[ids + offset]."""
         ...
@@ -153,10 +157,6 @@ class Ops(Protocol):
 
     def activate(self, x: torch.Tensor, kind: Activation) -> torch.Tensor:
         """x [T, I] -> [T, I]; in float32, rounded to x's dtype."""
-        ...
-
-    def times(self, x: torch.Tensor, factor: float) -> torch.Tensor:
-        """x [T, H] * factor; in float32, rounded to x's dtype."""
         ...
 
     def clip(self, x: torch.Tensor, most: float) -> torch.Tensor:

@@ -148,3 +148,7 @@ class StateOps(Protocol):
     def gate(self, x: torch.Tensor, gate: torch.Tensor, *, silu: bool) -> torch.Tensor:
         """x and gate [T, D] -> x * gate, or x * silu(gate). [T, D]"""
         ...
+
+    def sigmoid_gate(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        """x [T, D], gate [T, D] or [T, 1] -> x * sigmoid(gate). [T, D]"""
+        ...

@@ -134,6 +134,9 @@ class ReferenceStateOps:
         wide = gate.float()
         return (x.float() * (F.silu(wide) if silu else wide)).to(x.dtype)
 
+    def sigmoid_gate(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        return (x.float() * gate.float().sigmoid()).to(x.dtype)
+
 
 def _walk(step: Step, inputs: Parts, reads: torch.Tensor, table: StateTable, runs: StateRuns) -> torch.Tensor:
     """inputs: what tokens are to a state [T, ...] each, the first of them of the result's shape, which is float32;

@@ -44,6 +44,9 @@ class TorchOps:
     def add_bias(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return (x + bias).to(x.dtype)
 
+    def scale(self, x: torch.Tensor, factor: float) -> torch.Tensor:
+        return x * factor
+
     def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
         return x + F.embedding(ids + offset, table)
 
@@ -68,9 +71,6 @@ class TorchOps:
         if kind is Activation.SILU:
             return F.silu(x)
         return F.gelu(x, approximate="tanh" if kind is Activation.GELU_TANH else "none")
-
-    def times(self, x: torch.Tensor, factor: float) -> torch.Tensor:
-        return x * factor
 
     def clip(self, x: torch.Tensor, most: float) -> torch.Tensor:
         return x.clamp(-most, most)

@@ -19,6 +19,7 @@ from cadence.media.resize import BILINEAR, resized
 _DEFAULTS: dict[str, Any] = {"size": {"height": 224, "width": 224}}
 _DEFAULT_TOKEN = 262_144
 
+_UNUSED = "<unused0>"  # GGUF files may have no `_VECTOR`, whose number is beyond those of a tokenizer's own file
 _BEGIN, _VECTOR, _END = "<start_of_image>", "<image_soft_token>", "<end_of_image>"
 
 
@@ -29,15 +30,16 @@ class Gemma3Family:
 
     def __init__(self, files: FamilyFiles) -> None:
         config = filled_config(files.config, files.directory)
-        settings = read_processor_config(files.directory, _DEFAULTS)
+        settings = read_processor_config(files, _DEFAULTS)
         self._numbers = PixelNumbers.read(settings, HALF, HALF)
         self._resample = settings.told("resample", BILINEAR)
         self._image = config["vision_config"]["image_size"]
         if (settings.side("size", "height"), settings.side("size", "width")) != (self._image, self._image):
             raise settings.wrong("size", f"is {settings['size']}, but the model's image_size is {self._image}")
         self._length = config.get("mm_tokens_per_image", 256)
-        self._sequence = f"\n\n{_BEGIN}{_VECTOR * self._length}{_END}\n\n"
-        self.token_ids: Mapping[str, int] = {IMAGE: config.get("image_token_index", _DEFAULT_TOKEN)}
+        sign = files.vector_token(("image_token_index",), _DEFAULT_TOKEN, _VECTOR, _UNUSED)
+        self._sequence = f"\n\n{_BEGIN}{sign.text * self._length}{_END}\n\n"
+        self.token_ids: Mapping[str, int] = {IMAGE: sign.number}
         self.placeholders: Mapping[str, str] = {IMAGE: _BEGIN}
         self.max_length: Mapping[str, int] = {IMAGE: self._length}
 

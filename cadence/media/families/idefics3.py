@@ -37,7 +37,7 @@ class IdeficsFamily:
 
     def __init__(self, files: FamilyFiles) -> None:
         config = filled_config(files.config, files.directory)
-        settings = read_processor_config(files.directory, _DEFAULTS)
+        settings = read_processor_config(files, _DEFAULTS)
         self._numbers = PixelNumbers.read(settings, HALF, HALF)
         self._resample = settings.told("resample", LANCZOS)
         self._tile = settings.side("max_image_size", "longest_edge")
@@ -49,7 +49,9 @@ class IdeficsFamily:
         if min(self._longest, _MOST_PIXELS) > _MOST_TILES * self._tile or not settings["do_resize"]:
             raise settings.wrong("size", f"of {self._longest} pixels does not make tiles of {self._tile}")
         self._length = patches**2
-        self.token_ids: Mapping[str, int] = {IMAGE: config.get("image_token_id", _DEFAULT_TOKEN)}
+        self.token_ids: Mapping[str, int] = {
+            IMAGE: files.vector_token(("image_token_id",), _DEFAULT_TOKEN, _IMAGE).number
+        }
         self.placeholders: Mapping[str, str] = {IMAGE: _IMAGE}
         self.max_length: Mapping[str, int] = {IMAGE: self._length}
 

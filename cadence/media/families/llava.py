@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cadence.core.media import IMAGE, SEGMENT, MediaItem
 from cadence.core.pixel_means import HALF, OPENAI_MEAN, OPENAI_STD, Channels
-from cadence.media.family import Content, FamilyFiles, Prepared
+from cadence.media.family import Content, FamilyFiles, Prepared, VectorToken
 from cadence.media.picture import Picture
 from cadence.media.pixel_steps import PixelSteps
 from cadence.media.pixels import PixelNumbers
@@ -22,6 +22,7 @@ _CLIP: dict[str, Any] = {**_SQUARE, "do_center_crop": True}
 _SIGLIP: dict[str, Any] = {"size": {"height": 224, "width": 224}}
 
 _DEFAULT_TOKEN = 32_000
+_IMAGE, _UNKNOWN = "<image>", "<unk>"  # GGUF files of LLaVA 1.5 have Llama's own vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +35,15 @@ class SeenPart:
     mean: Channels  # by which the tower makes numbers of bytes
     std: Channels
     defaults: Mapping[str, Any]  # of the processor
-    token: int  # that stands for a vector
+    sign: VectorToken
 
     @classmethod
-    def read(cls, config: Mapping[str, Any]) -> SeenPart:
-        """config: filled"""
+    def read(cls, config: Mapping[str, Any], files: FamilyFiles) -> SeenPart:
+        """config: of the files, filled"""
         vision = config["vision_config"]
         side = vision["image_size"] // vision["patch_size"]
         siglip = vision["model_type"] == "siglip_vision_model"
         cut = config.get("vision_feature_select_strategy", "default") == "default"
-        token = config.get("image_token_id", config.get("image_token_index"))
         return cls(
             image=vision["image_size"],
             side=side,
@@ -51,7 +51,7 @@ class SeenPart:
             mean=HALF if siglip else OPENAI_MEAN,
             std=HALF if siglip else OPENAI_STD,
             defaults=_SIGLIP if siglip else _CLIP,
-            token=_DEFAULT_TOKEN if token is None else token,
+            sign=files.vector_token(("image_token_id", "image_token_index"), _DEFAULT_TOKEN, _IMAGE, _UNKNOWN),
         )
 
 
@@ -61,21 +61,22 @@ class LlavaFamily:
     both_ways = False
 
     def __init__(self, files: FamilyFiles) -> None:
-        seen = SeenPart.read(filled_config(files.config, files.directory))
-        settings = read_processor_config(files.directory, seen.defaults)
+        seen = SeenPart.read(filled_config(files.config, files.directory), files)
+        settings = read_processor_config(files, seen.defaults)
         self._numbers = PixelNumbers.read(settings, seen.mean, seen.std)
         self._steps = PixelSteps.read(settings, tuple(self._numbers.mean.tolist()))
         if self._steps.result != (seen.image, seen.image):
             made = "x".join(map(str, self._steps.result))
             raise settings.wrong("size", f"makes {made} pixels, but the model's image_size is {seen.image}")
         self._length = seen.length
-        self.token_ids: Mapping[str, int] = {IMAGE: seen.token}
-        self.placeholders: Mapping[str, str] = {IMAGE: "<image>"}
+        self._sign = seen.sign.text
+        self.token_ids: Mapping[str, int] = {IMAGE: seen.sign.number}
+        self.placeholders: Mapping[str, str] = {IMAGE: _IMAGE}
         self.max_length: Mapping[str, int] = {IMAGE: seen.length}
 
     def prepare(self, kind: str, medium: Picture) -> Prepared:
         values_np = self._numbers.of(self._steps.square(medium.pixels_np))
-        return Prepared((Content(values_np, (), self._length),), self.placeholders[kind] * self._length)
+        return Prepared((Content(values_np, (), self._length),), self._sign * self._length)
 
     def rope_segments(self, items: Sequence[MediaItem]) -> npt.NDArray[np.int32]:
         return np.zeros((0, SEGMENT), dtype=np.int32)

@@ -26,9 +26,9 @@ class LlavaNextFamily:
 
     def __init__(self, files: FamilyFiles) -> None:
         config = filled_config(files.config, files.directory)
-        self._seen = SeenPart.read(config)
+        self._seen = SeenPart.read(config, files)
         defaults = {**self._seen.defaults, "image_grid_pinpoints": config["image_grid_pinpoints"]}
-        settings = read_processor_config(files.directory, defaults)
+        settings = read_processor_config(files, defaults)
         self._numbers = PixelNumbers.read(settings, self._seen.mean, self._seen.std)
         self._resample = settings.told("resample", BICUBIC)
         self._sizes: list[list[int]] = settings["image_grid_pinpoints"]
@@ -39,7 +39,7 @@ class LlavaNextFamily:
             if not self._is_whole(size):
                 message = f"names {size}, which is no height and width of at most {_MOST_TILES} tiles"
                 raise settings.wrong("image_grid_pinpoints", message)
-        self.token_ids: Mapping[str, int] = {IMAGE: self._seen.token}
+        self.token_ids: Mapping[str, int] = {IMAGE: self._seen.sign.number}
         self.placeholders: Mapping[str, str] = {IMAGE: "<image>"}
         longest = max(
             self._length(height // self._seen.image, width // self._seen.image) for height, width in self._sizes
@@ -61,7 +61,7 @@ class LlavaNextFamily:
         top, left = _outside(height, width, rows * side, columns * side)
         length = self._length(rows, columns, top, left)
         content = Content(values_np, (rows, columns, top, left), length)
-        return Prepared((content,), self.placeholders[kind] * length)
+        return Prepared((content,), self._seen.sign.text * length)
 
     def _fitted(self, pixels_np: Pixels, height: int, width: int) -> Pixels:
         """In its shape, in the middle of so many pixels."""

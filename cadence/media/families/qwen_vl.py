@@ -46,12 +46,14 @@ class QwenFamily:
     def __init__(self, files: FamilyFiles) -> None:
         self._vision = read_qwen_vision(files.config, (files.config.get("architectures") or [""])[0])
         self.placeholders: Mapping[str, str] = {kind: _between_marks(pad) for kind, pad in _PADS.items()}
-        self.token_ids = {kind: int(files.config.get(name, usual)) for kind, (name, usual) in _TOKENS.items()}
+        self.token_ids = {
+            kind: files.vector_token((name,), usual, _PADS[kind]).number for kind, (name, usual) in _TOKENS.items()
+        }
         self._pixels: dict[str, tuple[int, int]] = {}
         self._resample: dict[str, int] = {}
         self._numbers: dict[str, PixelNumbers] = {}
         for kind, section in ((IMAGE, "image_processor"), (VIDEO, VIDEOS)):
-            settings = read_processor_config(files.directory, {"size": _SIZES[kind]}, section)
+            settings = read_processor_config(files, {"size": _SIZES[kind]}, section)
             self._check(settings)
             self._pixels[kind] = _pixels(settings)
             self._numbers[kind] = PixelNumbers.read(settings, OPENAI_MEAN, OPENAI_STD)

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cadence.models.decoder import DecoderLM, DecoderParts, ParallelLayer
-from cadence.models.dims import decoder_parts, layer_windows, read_dims
+from cadence.models.dims import Scales, decoder_parts, layer_windows, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
-from cadence.models.layers.embedding import HeadSpec
 from cadence.models.layers.head_norms import HeadNormedAttention
 from cadence.models.layers.mlp import GatedMLP
 from cadence.models.layers.norm import LayerNorm
@@ -78,4 +77,4 @@ def _decoder(hf: ConfigView, build: BuildContext, layout: Callable[[int], list[t
     def layer(index: int) -> ParallelLayer:
         return ParallelLayer(attention(index), GatedMLP(build, dims.hidden, dims.intermediate, dims.activation), norm())
 
-    return decoder_parts(build, dims, layer, norm(), head=HeadSpec(scale=hf["logit_scale"]))
+    return decoder_parts(build, dims, layer, norm(), scales=Scales(logits=hf["logit_scale"]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cadence.core.errors import ConfigError
 from cadence.models.decoder import DecoderLM, PreNormLayer
-from cadence.models.dims import decoder_parts, read_dims
-from cadence.models.gemma import gemma_norm, gemma_scale
+from cadence.models.dims import Scales, decoder_parts, read_dims
+from cadence.models.gemma import gemma_norm
 from cadence.models.interface.build import BuildContext, ConfigView, WithChanges, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.mlp import GatedMLP
@@ -54,4 +54,4 @@ class GemmaForCausalLM(DecoderLM):
             )
 
         last = gemma_norm(build, dims.hidden, dims.eps)
-        super().__init__(decoder_parts(build, dims, layer, last, scale=gemma_scale(build, dims.hidden)))
+        super().__init__(decoder_parts(build, dims, layer, last, scales=Scales(embed=dims.hidden**0.5)))

@@ -6,7 +6,6 @@ from cadence.models.decoder import DecoderLM, ParallelLayer
 from cadence.models.dims import Dims, decoder_parts, split_heads
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
-from cadence.models.layers.embedding import HeadSpec
 from cadence.models.layers.mlp import PlainMLP
 from cadence.models.layers.norm import LayerNorm
 from cadence.models.layers.rope_config import RopeConfig
@@ -57,7 +56,7 @@ class GPTJForCausalLM(DecoderLM):
             mlp = PlainMLP(build, dims.hidden, dims.intermediate, dims.activation)
             return ParallelLayer(Attention(build, index, spec, rotary), mlp, norm())
 
-        super().__init__(decoder_parts(build, dims, layer, norm(), head=HeadSpec(bias=True)))
+        super().__init__(decoder_parts(build, dims, layer, norm(), head_bias=True))
 
 
 def _dims(hf: ConfigView) -> Dims:

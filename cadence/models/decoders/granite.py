@@ -10,10 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cadence.models.decoder import DecoderLM, DecoderParts, FeedForward
-from cadence.models.dims import Dims, gated_decoder, read_dims
+from cadence.models.dims import Dims, Scales, gated_decoder, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView
 from cadence.models.layers.attention import Attention, AttentionSpec
-from cadence.models.layers.embedding import HeadSpec
 from cadence.models.layers.rope_config import read_rope
 from cadence.models.layers.rotary import Rotary
 from cadence.models.llama import LLAMA_WEIGHTS
@@ -41,7 +40,8 @@ def granite_decoder(
         lambda index: Attention(build, index, spec, rotary),
         feed_forward,
         mlp_bias=bool(hf.get("mlp_bias", False)),
-        scale=hf.get("embedding_multiplier", 1.0) / factor,
-        head=HeadSpec(scale=1.0 / hf.get("logits_scaling", 1.0)),
+        scales=Scales(
+            embed=hf.get("embedding_multiplier", 1.0) / factor, exact=True, logits=1.0 / hf.get("logits_scaling", 1.0)
+        ),
     )
     return replace(parts, unit=factor)

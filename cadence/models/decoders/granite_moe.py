@@ -13,17 +13,16 @@ from cadence.models.weight_map import Rule, WeightMap
 
 _BLOCK = "model.layers.*.block_sparse_moe"
 
-GRANITE_EXPERT_RULES = (
+_EXPERT_RULES = (
     Rule(f"{_BLOCK}.router.layer.*", "layers.*.mlp.router.*"),
     Rule(f"{_BLOCK}.input_linear.*.*", "layers.*.mlp.experts.*.gate_up.*"),
     Rule(f"{_BLOCK}.output_linear.*.*", "layers.*.mlp.experts.*.down.*"),
 )
-GRANITE_STACKED = (f"{_BLOCK}.input_linear.weight", f"{_BLOCK}.output_linear.weight")
+_STACKS = (f"{_BLOCK}.input_linear.weight", f"{_BLOCK}.output_linear.weight")
 
 
 class GraniteMoeForCausalLM(DecoderLM):
-    weights = WeightMap(OUTER_RULES + ATTENTION_RULES + NORM_RULES + GRANITE_EXPERT_RULES, PREFIXES, IGNORED)
-    stacked = GRANITE_STACKED
+    weights = WeightMap(OUTER_RULES + ATTENTION_RULES + NORM_RULES + _EXPERT_RULES, PREFIXES, IGNORED, stacks=_STACKS)
 
     def __init__(self, hf: ConfigView, build: BuildContext) -> None:
         dims = read_dims(hf)

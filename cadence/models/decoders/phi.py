@@ -7,7 +7,6 @@ from cadence.models.decoder import DecoderLM, ParallelLayer
 from cadence.models.dims import decoder_parts, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
-from cadence.models.layers.embedding import HeadSpec
 from cadence.models.layers.mlp import PlainMLP
 from cadence.models.layers.norm import LayerNorm
 from cadence.models.layers.rope_config import read_rope
@@ -54,4 +53,4 @@ class PhiForCausalLM(DecoderLM):
             mlp = PlainMLP(build, dims.hidden, dims.intermediate, dims.activation)
             return ParallelLayer(Attention(build, index, spec, rotary), mlp, norm())
 
-        super().__init__(decoder_parts(build, dims, layer, norm(), head=HeadSpec(bias=True)))
+        super().__init__(decoder_parts(build, dims, layer, norm(), head_bias=True))

@@ -38,7 +38,7 @@ class Eagle3Layer(nn.Module):
     def __init__(self, build: BuildContext, layer: PreNormLayer, dims: Dims, *, norm_before_residual: bool) -> None:
         super().__init__()
         self.attn, self.mlp, self.mlp_norm = layer.attn, layer.mlp, layer.mlp_norm
-        self.attn.narrows = True
+        self.attn.narrow()
         self.embed_qkv = Linear(build, dims.hidden, layer.attn.qkv.parts)
         self.embed_norm = layer.attn_norm
         self.hidden_norm = RMSNorm(build, dims.hidden, dims.eps)

@@ -66,7 +66,7 @@ class FusionHead(MappedModule):
         self.embed, self.lm_head, self.vocabulary = ends.embed, ends.lm_head, ends.vocabulary
         self.fusion = fusion
         self.layers = nn.ModuleList(layers)
-        self.layers[-1].attn.narrows = True
+        self.layers[-1].attn.narrow()
         self.norm = norm
         self.weights = weights
         self._feeds_normed = feeds_normed

@@ -12,7 +12,7 @@ from cadence.kernels.interface.ops import Triple
 from cadence.kernels.interface.rope_ops import AxesTable
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, ModelInputs
-from cadence.models.layers.head_rows import head_orders
+from cadence.models.layers.head_rows import picked_heads
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.mixer import Mixer
 from cadence.models.layers.norm import RMSNorm
@@ -52,12 +52,10 @@ class Attention(Mixer):
     ) -> None:
         super().__init__()
         share, every = HeadShare.of(spec.shape, build.ranks), (spec.hidden, range(spec.hidden))
-        shape, queries, keys = share.shape, share.queries_of_dim, share.keys_of_dim
-        orders = head_orders(spec.shape, rotary.neighbours, grouped=spec.grouped)
-        held = Held({"q": queries, "k": keys, "v": keys}, every, orders)
-        self.qkv = Linear.shared(build, held, bias=spec.qkv_bias)
-        self.out = Linear.shared(build, Held({"": every}, queries), bias=spec.out_bias)
+        shape, queries = share.shape, share.queries_of_dim
         self.rotary = rotary
+        self.qkv = self.projection(build, spec, share)
+        self.out = Linear.shared(build, Held({"": every}, queries), bias=spec.out_bias)
         if norms is None:
             self._rotation = rotary.rotation((), 0.0)
         else:
@@ -66,6 +64,13 @@ class Attention(Mixer):
         self.shape = shape
         self.place = layer
         self._heads = (shape.num_heads, shape.num_kv_heads, shape.num_kv_heads)
+
+    def projection(self, build: BuildContext, spec: AttentionSpec, share: HeadShare) -> Linear:
+        """For a family that projects to more."""
+        queries, keys = share.queries_of_dim, share.keys_of_dim
+        held = Held({"q": queries, "k": keys, "v": keys}, (spec.hidden, range(spec.hidden)))
+        picked = picked_heads(held, spec.shape, self.rotary.neighbours, grouped=spec.grouped)
+        return Linear.shared(build, replace(held, picked=picked), bias=spec.qkv_bias)
 
     def hold_kv_scales(self, k: float, v: float) -> None:
         """What the checkpoint says that keys and values of a float8 cache are multiples of."""
@@ -82,6 +87,10 @@ class Attention(Mixer):
     @property
     def inner(self) -> Linear:
         return self.qkv
+
+    @property
+    def outer(self) -> Linear:
+        return self.out
 
     def mix(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         """projected [T, q + k + v] -> [T, Hq * D], before the last projection."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 
@@ -22,14 +20,14 @@ def held_rows(build: BuildContext, rows: int, size: int) -> Held:
 
 
 class Embedding(WeightHolder):
-    """ids [T] -> [T, size], times `scale`."""
+    """ids [T] -> [T, size], times `scale`, which is rounded to the model's dtype unless it is to be exact."""
 
     inner = False
 
-    def __init__(self, build: BuildContext, rows: int, size: int, scale: float = 1.0) -> None:
+    def __init__(self, build: BuildContext, rows: int, size: int, scale: float = 1.0, *, exact: bool = False) -> None:
         held = held_rows(build, rows, size)
         super().__init__(empty_weight(build, held.own_rows[""], size), held)
-        self._scale = scale
+        self._scale = scale if exact else float(torch.tensor(scale).to(build.dtype))
 
     @property
     def tokens(self) -> Embedding:
@@ -105,34 +103,33 @@ class NoLogitsBias(nn.Module):
         return logits
 
 
-@dataclass(frozen=True, slots=True)
-class HeadSpec:
-    """What a head does to the products, in this order."""
-
-    scale: float = 1.0
-    bias: bool = False  # `lm_head.added.weight` [vocab] is added
-    softcap: float = 0.0  # > 0: they become softcap * tanh(logits / softcap) in float32
-
-
-PRODUCTS = HeadSpec()  # as they are
-
-
 class LMHead(WeightHolder):
     """hidden [S, size] -> logits [S, vocab] in the model's dtype, or in float32. Its weight is the embedding's own when
-    tied."""
+    tied.
+
+    They are multiplied by `scale`, and with a bias `added.weight` [vocab] joins them. `softcap` > 0 bends them to
+    softcap * tanh(logits / softcap), in float32, and leaves them so.
+    """
 
     inner = False
 
-    def __init__(self, build: BuildContext, tokens: Embedding, *, tied: bool, spec: HeadSpec = PRODUCTS) -> None:
+    def __init__(
+        self,
+        build: BuildContext,
+        tokens: Embedding,
+        *,
+        tied: bool,
+        scale: float = 1.0,
+        softcap: float = 0.0,
+        bias: bool = False,
+    ) -> None:
         weight = tokens.weight
         super().__init__(weight if tied else empty_weight(build, weight.rows, weight.cols), tokens.held)
         self.vocab_size, _ = tokens.held.rows[""]
-        self.added = LogitsBias(build, self.vocab_size) if spec.bias else NoLogitsBias()
-        self._spec = spec
+        self._scale, self._softcap = scale, softcap
+        self.added = LogitsBias(build, self.vocab_size) if bias else NoLogitsBias()
 
     def forward(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
-        logits = self.weight.logits(hidden, ctx)
-        if self._spec.scale != 1.0:
-            logits = ctx.ops.times(logits, self._spec.scale)
-        logits = self.added(logits, ctx)
-        return logits if self._spec.softcap == 0.0 else ctx.ops.softcap(logits, self._spec.softcap)
+        hidden = hidden if self._scale == 1.0 else ctx.ops.scale(hidden, self._scale)
+        logits = self.added(self.weight.logits(hidden, ctx), ctx)
+        return logits if self._softcap == 0.0 else ctx.ops.softcap(logits, self._softcap)

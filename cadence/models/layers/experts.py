@@ -101,7 +101,7 @@ class Experts(nn.Module):
 
     def __init__(self, build: BuildContext, spec: ExpertsSpec) -> None:
         super().__init__()
-        if spec.routing.top_k > spec.count:
+        if not 0 < spec.routing.top_k <= spec.count:
             message = f"each token takes {spec.routing.top_k} of {spec.count} experts"
             raise ConfigError(message, "num_experts_per_tok")
         self.own = expert_part(spec.count, build.expert_ranks)

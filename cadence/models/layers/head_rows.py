@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from cadence.kernels.interface.attention_batch import AttentionShape
-from cadence.models.layers.rank_share import RowOrder
+from cadence.models.layers.rank_share import Held, Picked
+
+RowOrder = tuple[range, ...]  # of rows as a checkpoint has them, one run after the other: ours
 
 
 def pair_order(entries: int, pairs: int, start: int = 0) -> RowOrder:
@@ -25,10 +27,20 @@ def pair_order(entries: int, pairs: int, start: int = 0) -> RowOrder:
     return tuple(run for run in order if run)
 
 
-def head_orders(shape: AttentionShape, pairs: int, *, grouped: bool) -> Mapping[str, RowOrder]:
-    """As `Held` has them. shape: of all heads; pairs: entries of a head that turn with their neighbours; 0 = none"""
+def picked_heads(held: Held, shape: AttentionShape, pairs: int, *, grouped: bool) -> Mapping[str, Picked]:
+    """Of parts q, k and v, as `Held` has it. held: as if a checkpoint had our order; shape: of all heads; pairs:
+    entries of a head that turn with their neighbours, 0 = none"""
     if not pairs and not grouped:
         return {}
+    found = {}
+    for part, order in _orders(shape, pairs, grouped).items():
+        count, own = held.stored_rows(part)
+        found[part] = count, _at(order, own)
+    return found
+
+
+def _orders(shape: AttentionShape, pairs: int, grouped: bool) -> Mapping[str, RowOrder]:
+    """By part that lies otherwise, and "" = all of them in one tensor."""
     counts = {"q": shape.num_heads, "k": shape.num_kv_heads, "v": shape.num_kv_heads}
     turned = {"q": pairs, "k": pairs, "v": 0}
     heads: Mapping[str, Sequence[int]] = _grouped(shape) if grouped else _stacked(counts)
@@ -59,3 +71,15 @@ def _grouped(shape: AttentionShape) -> dict[str, list[int]]:
         "k": [start + queries for start in starts],
         "v": [start + queries + 1 for start in starts],
     }
+
+
+def _at(order: RowOrder, own: RowOrder) -> RowOrder:
+    """Of all rows in our order, those at the places of `own`."""
+    found: list[range] = []
+    for places in own:
+        start = 0
+        for run in order:
+            part = run[max(places.start - start, 0) : max(places.stop - start, 0)]
+            found += [part] if part else []
+            start += len(run)
+    return tuple(found)

@@ -61,13 +61,17 @@ class Mamba(Mixer):
         self.dt_norm, self.b_norm, self.c_norm = (_norm(build, spec, size) for size in self._sizes)
         self.decay = Decay(build, own, spec.states)
         self.skip = OfChannels(build, own)
-        self.out = Linear.shared(build, Held({"": every}, own), bias=spec.bias)
+        self.out_proj = Linear.shared(build, Held({"": every}, own), bias=spec.bias)
         self._width, self._states = len(own[1]), spec.states
         self._scan = Scan(self.decay.a, self.skip.weight, self.decay.dt_bias.weight)
 
     @property
     def inner(self) -> Linear:
         return self.in_proj
+
+    @property
+    def outer(self) -> Linear:
+        return self.out_proj
 
     @property
     def state(self) -> LayerState:

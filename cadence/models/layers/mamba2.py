@@ -28,7 +28,8 @@ class Mamba2Spec:
     norm_group: int  # entries that are normed together; 0 = there is no norm
     eps: float
     norm_first: bool = False  # before the gate
-    bias: bool = False  # of both projections
+    bias: bool = False  # of the first projection
+    out_bias: bool = False
     conv_bias: bool = True
     dt_limit: tuple[float, float] = (0.0, float("inf"))
 
@@ -56,13 +57,17 @@ class Mamba2(Mixer):
         self.decay = Decay(build, heads)
         self.skip = OfChannels(build, heads)
         self.norm = _norm(build, spec, entries)
-        self.out = Linear.shared(build, Held({"": every}, entries), bias=spec.bias)
+        self.out_proj = Linear.shared(build, Held({"": every}, entries), bias=spec.out_bias)
         self._heads, self._groups = (len(heads[1]), spec.head_dim), (len(groups[1]), spec.states)
         self._scan = HeadScan(self.decay.a, self.skip.weight, self.decay.dt_bias.weight, spec.dt_limit)
 
     @property
     def inner(self) -> Linear:
         return self.in_proj
+
+    @property
+    def outer(self) -> Linear:
+        return self.out_proj
 
     @property
     def state(self) -> LayerState:

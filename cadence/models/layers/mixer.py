@@ -20,16 +20,20 @@ from cadence.models.layers.weight import Stream
 
 
 class Mixer(nn.Module):
-    """x [T, hidden] -> [T, hidden]: a projection, what a kind of mixer makes of it, a projection `out`."""
+    """x [T, hidden] -> [T, hidden]: a projection, what a kind of mixer makes of it, a projection."""
 
-    out: Linear
     before_narrowing: tuple[str, ...] = ()  # its modules that all tokens reach, also where it narrows
     place = 0  # its index in the cache, among all layers that keep keys
-    state_place = 0  # and among those of this device that keep a state: set by the model
+    state_place = 0  # and among those of this device that keep a state
+    narrows = False  # after its keys, or its state, only the wanted tokens go on
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.narrows = False  # after its keys only the wanted tokens go on: set by the model whose last block it is
+    def narrow(self) -> None:
+        """Called by the model whose last block it is."""
+        self.narrows = True
+
+    def place_state(self, place: int) -> None:
+        """Called by the model."""
+        self.state_place = place
 
     @property
     def kv(self) -> LayerKV | None:
@@ -48,11 +52,16 @@ class Mixer(nn.Module):
     @property
     def width(self) -> int:
         """Entries of what goes in and comes out."""
-        return self.out.weight.rows
+        return self.outer.weight.rows
 
     @property
     def inner(self) -> Linear:
         """The first projection."""
+        raise NotImplementedError
+
+    @property
+    def outer(self) -> Linear:
+        """The last one."""
         raise NotImplementedError
 
     def mix(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
@@ -60,7 +69,7 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
-        return self.out(self.mix(self.inner(x, ctx), inputs, ctx), ctx)
+        return self.outer(self.mix(self.inner(x, ctx), inputs, ctx), ctx)
 
     def after(
         self,
@@ -74,7 +83,7 @@ class Mixer(nn.Module):
     ) -> Stream:
         """terms: as `Linear` has it, of what comes out."""
         projected, residual = norm.add_linear(x, residual, self.inner, ctx)
-        return self.out(self.mix(projected, inputs, ctx), ctx, terms=terms), self.kept(residual, ctx)
+        return self.outer(self.mix(projected, inputs, ctx), ctx, terms=terms), self.kept(residual, ctx)
 
     def kept(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         """x [T, n] as it goes on beside what the block makes of it: of the tokens that its output is of."""

@@ -10,11 +10,10 @@ from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.kernels.interface.collectives import Collectives
 
 Share = tuple[int, range]  # how many there are, and those of this rank
+Picked = tuple[int, tuple[range, ...]]  # the same, one range after another
 
 _UNITS = (256, 64, 32, 16)  # columns that quantised blocks and kernels like to have together
 _VOCABULARY_UNIT = 16  # rows that packed matrices have side by side
-
-RowOrder = tuple[range, ...]  # of rows as a checkpoint has them, one run after the other: ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +22,12 @@ class Held:
 
     rows: Mapping[str, Share]  # by part ("" = not divided): how many there are, and those it has
     columns: Share
-    orders: Mapping[str, RowOrder] = field(default_factory=dict)  # by part, or "" = all of them in one tensor
+    picked: Mapping[str, Picked] = field(default_factory=dict)  # of parts whose rows do not lie there as ours do
 
     @property
     def is_all(self) -> bool:
-        return all(len(own) == count for count, own in (*self.rows.values(), self.columns))
+        """And in order."""
+        return not self.picked and all(len(own) == count for count, own in (*self.rows.values(), self.columns))
 
     @property
     def sums(self) -> bool:
@@ -39,18 +39,10 @@ class Held:
         """By part."""
         return {name: len(own) for name, (_, own) in self.rows.items()}
 
-    @property
-    def is_as_stored(self) -> bool:
-        """Whether it is a checkpoint's matrix as it lies there."""
-        return self.is_all and not self.orders
-
-    def stored_rows(self, part: str) -> tuple[int, tuple[range, ...]]:
+    def stored_rows(self, part: str) -> Picked:
         """Of a part in the checkpoint, or of all of them in one -> (rows in all, those that are held, in our order)"""
-        count, own = self._own_rows(part)
-        return count, ordered(self.orders[part], own) if part in self.orders else own
-
-    def _own_rows(self, part: str) -> tuple[int, tuple[range, ...]]:
-        """As if the checkpoint had our order."""
+        if part in self.picked:
+            return self.picked[part]
         if part in self.rows:
             count, own = self.rows[part]
             return count, (own,)
@@ -59,18 +51,6 @@ class Held:
             found.append(range(before + own.start, before + own.stop))
             before += count
         return before, tuple(found)
-
-
-def ordered(order: RowOrder, own: RowOrder) -> RowOrder:
-    """Of all rows in our order, those at the places of `own`."""
-    found: list[range] = []
-    for places in own:
-        start = 0
-        for run in order:
-            part = run[max(places.start - start, 0) : max(places.stop - start, 0)]
-            found += [part] if part else []
-            start += len(run)
-    return tuple(found)
 
 
 def all_of(rows: int | Mapping[str, int], columns: int) -> Held:

@@ -70,16 +70,19 @@ class Decay(DerivedTable):
 class GatedNorm(HeldRows):
     """x and gate [T, D] -> [T, D]: an RMS norm over each `group` entries, and silu of the gate, before it or after."""
 
-    weight: nn.Parameter  # [D]
+    weight: nn.Parameter  # [D], or [group]
 
-    def __init__(self, build: BuildContext, own: Share, group: int, eps: float, *, norm_first: bool) -> None:
-        super().__init__(Held({"": own}, _NONE))
+    def __init__(
+        self, build: BuildContext, own: Share, group: int, eps: float, *, norm_first: bool, one_weight: bool = False
+    ) -> None:
+        """one_weight: for all groups"""
+        super().__init__(Held({"": (group, range(group)) if one_weight else own}, _NONE))
         count, entries = own
         self._splits = bool(entries.start % group or entries.stop % group)
         if self._splits and len(entries) * build.ranks.size != count:
             message = f"tensor_parallel_size={build.ranks.size} does not divide {count} entries of a norm"
             raise ConfigError(message, "tensor_parallel_size")
-        self.weight = empty_parameter(build, len(entries))
+        self.weight = empty_parameter(build, group if one_weight else len(entries))
         self._unscaled = UnscaledNorm(build, group, eps)
         self._own = slice(entries.start, entries.stop)
         self._ranks = build.ranks

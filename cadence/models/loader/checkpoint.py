@@ -18,7 +18,7 @@ from cadence.models.loader.torch_weights import TorchWeights, saved_files
 def open_checkpoint(files: ModelFiles, hf: HFConfig) -> tuple[WeightsSource, str]:
     """(all tensors, where they are)"""
     if files.gguf is not None:
-        return gguf.open_weights(files.gguf, hf.raw), str(files.gguf)
+        return gguf.open_weights(files.gguf, hf.raw, files.tower), str(files.gguf)
     where, quantized = str(files.directory), read_quantized(hf)
     if saved := saved_files(files.directory):
         if quantized is not None:

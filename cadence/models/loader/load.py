@@ -44,12 +44,9 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
     source = model_weights(source, model_config.hf, whole)
     if load_config.load_format != SHARDED:
         source = with_head_weights(source, model_config.files, model_config.hf)
-    is_cut = build.ranks.size > 1 and load_config.load_format != SHARDED
-    own = sliced(source, without_memory(model_config.hf, whole)) if is_cut else source
+    own = source if load_config.load_format == SHARDED else sliced(source, without_memory(model_config.hf, whole))
     _check(model_config, whole, own if not build.whole_experts else source, where)
     model = _built(model_config, build)
-    if not is_cut and load_config.load_format != SHARDED:
-        own = sliced(own, model)  # in our order of rows
     progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
     assign(model, _own_part(own, model, build), where, progress, packing)
     hold_kv_scales(model, scales)

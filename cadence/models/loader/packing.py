@@ -75,7 +75,7 @@ class MatrixPacking:
         return (
             self._packer.keeps_blocks
             and not rule.add
-            and rule.times == 1.0
+            and not rule.is_scaled
             and not rule.kernel
             and rule.columns == (0, 1)
         )

@@ -25,7 +25,7 @@ from cadence.config.files.sharded_state import (
     read_shard_index,
 )
 from cadence.config.hf import load_hf_config
-from cadence.config.reference import ModelFiles
+from cadence.config.reference import ModelFiles, is_tower
 from cadence.core.errors import ConfigError, WeightsError
 from cadence.kernels.interface.collectives import RankPlace
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
@@ -214,9 +214,13 @@ def _write_part(tensors: dict[str, torch.Tensor], path: Path) -> Path:
 
 def _copy_rest(files: ModelFiles, output: Path) -> list[Path]:
     if files.gguf is not None:
-        to = output / files.gguf.name
-        gguf.write_without_tensors(files.gguf, to)
-        return [to]
+        copies = {files.gguf: output / files.gguf.name}
+        if files.tower is not None:
+            name = files.tower.name
+            copies[files.tower] = output / (name if is_tower(files.tower) else f"mmproj-{name}")
+        for path, to in copies.items():
+            gguf.write_without_tensors(path, to)
+        return [*copies.values()]
     found = [path for pattern in _COPIED for path in sorted(files.directory.glob(pattern))]
     for path in files.directory.glob("[0-9]_*/config.json"):  # modules of sentence-transformers
         (output / path.parent.name).mkdir()

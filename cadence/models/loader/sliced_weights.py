@@ -1,5 +1,5 @@
-"""The tensors of a checkpoint as one of several ranks has them: of a matrix that ranks share, its rows and columns; of
-one whose rows lie in another order than ours, these in ours."""
+"""The tensors of a checkpoint as one of several ranks has them: of a matrix that ranks share, its rows and columns, in
+the order in which a model has them."""
 
 from __future__ import annotations
 
@@ -97,14 +97,15 @@ class SlicedWeights:
         return cut is None or cut.shape[-1] == cut.whole[-1]
 
 
-def sliced(source: WeightsSource, model: MappedModule) -> SlicedWeights:
+def sliced(source: WeightsSource, model: MappedModule) -> WeightsSource:
     """model: with shapes alone"""
-    return SlicedWeights(source, {copy.name: cut for copy in copies_of(model, source) if (cut := _cut_of(copy))})
+    cuts = {copy.name: cut for copy in copies_of(model, source) if (cut := _cut_of(copy))}
+    return SlicedWeights(source, cuts) if cuts else source
 
 
 def _cut_of(copy: Copy) -> Cut | None:
     module = copy.slot.module
-    if not isinstance(module, WeightHolder | HeldRows) or module.held.is_as_stored:
+    if not isinstance(module, WeightHolder | HeldRows) or module.held.is_all:
         return None
     num_rows, rows = module.held.stored_rows(copy.rule.part)
     if isinstance(module, HeldRows):

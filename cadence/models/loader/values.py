@@ -17,7 +17,18 @@ def as_ours(stored: torch.Tensor, rule: Rule) -> torch.Tensor:
     index, count = rule.columns
     if count > 1 and values.dim() == 2:
         values = values.chunk(count, dim=1)[index]
-    return values.float() * rule.times + rule.add if rule.add or rule.times != 1.0 else values
+    values = scaled(values, rule) if rule.is_scaled else values
+    return values.float() + rule.add if rule.add else values
+
+
+def scaled(values: torch.Tensor, rule: Rule) -> torch.Tensor:
+    """values [rows, ...] of a target, or what goes with its rows -> as the rule's target has them, float32"""
+    values = values.float() * rule.times
+    if not rule.factors:
+        return values
+    counts, factors = zip(*rule.factors, strict=True)
+    of_row = torch.tensor(factors).repeat_interleave(torch.tensor(counts))
+    return values * of_row.view(-1, *[1] * (values.dim() - 1))
 
 
 def stored_shape(ours: tuple[int, ...], rule: Rule) -> tuple[int, ...]:

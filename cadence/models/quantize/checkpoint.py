@@ -137,7 +137,7 @@ def _as_stored(copy: Copy) -> tuple[torch.Tensor | slice, torch.Tensor]:
     """(the rows of the checkpoint in our order, values in the checkpoint's)"""
     assert isinstance(copy.slot.module, WeightHolder)
     held = copy.slot.module.held
-    if held.is_as_stored:
+    if held.is_all:
         return slice(None), copy.target
     _, runs = held.stored_rows(copy.rule.part)
     order = torch.tensor([row for run in runs for row in run])

@@ -9,7 +9,7 @@ from cadence.models.interface.build import BuildContext, ConfigView, WithDefault
 from cadence.models.layers.mamba2 import Mamba2, Mamba2Spec
 from cadence.models.layers.norm import RMSNorm
 from cadence.models.states.mamba import OUTER_RULES, PREFIXES
-from cadence.models.states.shared import mamba2_rules, read_mixer_dims
+from cadence.models.states.shared import mamba2_rules, read_limits, read_mixer_dims
 from cadence.models.weight_map import WeightMap
 
 _DEFAULTS = {
@@ -20,7 +20,6 @@ _DEFAULTS = {
     "use_bias": False,
     "use_conv_bias": True,
     "tie_word_embeddings": False,
-    "time_step_limit": (0.0, float("inf")),
 }
 
 
@@ -42,7 +41,6 @@ def _spec(hf: ConfigView) -> Mamba2Spec:
     if heads * head_dim != int(hf["expand"] * hidden):
         message = f"num_heads {heads} x head_dim {head_dim} is not expand {hf['expand']} x hidden_size {hidden}"
         raise ConfigError(message, field="num_heads")
-    least, most = hf["time_step_limit"]
     return Mamba2Spec(
         hidden=hidden,
         heads=heads,
@@ -53,6 +51,7 @@ def _spec(hf: ConfigView) -> Mamba2Spec:
         norm_group=heads * head_dim,
         eps=hf["layer_norm_epsilon"],
         bias=bool(hf["use_bias"]),
+        out_bias=bool(hf["use_bias"]),
         conv_bias=bool(hf["use_conv_bias"]),
-        dt_limit=(least, most),
+        dt_limit=read_limits(hf),
     )

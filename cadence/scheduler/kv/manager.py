@@ -66,6 +66,11 @@ class KVManager:
         return self._pool.num_free
 
     @property
+    def num_usable(self) -> int:
+        """Blocks that requests may hold together."""
+        return self._pool.num_usable
+
+    @property
     def usage(self) -> float:
         """Share of the pool that requests hold, 0 to 1."""
         return 1.0 - self._pool.num_free / max(self._pool.num_usable, 1) if self.num_groups else 0.0

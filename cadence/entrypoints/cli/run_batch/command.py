@@ -42,7 +42,7 @@ SERVE_FLAGS = (
     "return_tokens_as_token_ids",
     "enable_prompt_tokens_details",
 )
-OTHER_URLS = frozenset({"/pooling", "/classify", "/score", "/rerank", "/v2/rerank", "/generative_scoring"})
+OTHER_URLS = frozenset({"/pooling", "/classify", "/score", "/rerank", "/v2/rerank", "/v2/embed", "/generative_scoring"})
 NO_LIMIT = 2**40
 MAX_WAIT = 30.0  # seconds between attempts while the queue is full
 
@@ -216,6 +216,8 @@ def find_mistake(entry: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
         return 400, _error(400, "body is missing or not a JSON object", "body", "invalid_body")
     if body.get("stream"):
         return 400, _error(400, "a batch cannot stream", "stream", "invalid_body")
+    if body.get("encoding_format") in ("bytes", "bytes_only"):
+        return 400, _error(400, "a line holds no bytes: use base64", "encoding_format", "invalid_body")
     return None
 
 

@@ -8,14 +8,18 @@ it, from what can be read off its size; rejected ones are counted apart. Most of
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from cadence.entrypoints.server.http.errors import overloaded, unavailable
+from cadence.entrypoints.server.http.overload import Overload
+from cadence.entrypoints.server.http.tenant_ledger import NO_TENANTS, NullLedger
+from cadence.entrypoints.server.http.tenants import tenant_of
 
 ADMITTED = "cadence.admitted"  # in the ASGI scope: the `AdmittedRequest`s of this HTTP request
 ARRIVING = "cadence.arriving"  # in the ASGI scope: the request is being read, and not decided upon yet
@@ -35,15 +39,15 @@ def estimate_tokens(prompt: Any) -> int:
     return 1
 
 
-class Overload(NamedTuple):
-    """Why a request is rejected, and when to try again."""
-
-    message: str
-    retry_after: int  # seconds
+def _retry_after(completions: int) -> int:
+    """The longer the queue, the later."""
+    return min(30, 1 + completions // 100)
 
 
 class AdmissionControl:
-    def __init__(self, max_requests: int, max_tokens: int, max_model_len: int) -> None:
+    def __init__(self, max_requests: int, max_tokens: int, max_model_len: int, ledger: NullLedger = NO_TENANTS) -> None:
+        self.ledger = ledger  # what tenants may ask for
+        self._of_tenant: Counter[str] = Counter()  # completions in flight
         self.max_requests = max_requests  # completions at once
         self._max_model_len = max_model_len
         self.max_tokens = max_tokens  # estimated prompt tokens at once
@@ -75,11 +79,14 @@ class AdmissionControl:
             raise unavailable("The server is shutting down and takes no new requests.")
         # What is longer than the model's length never gets to the engine, and must not keep others from it.
         estimated_tokens = min(estimated_tokens, completions * self._max_model_len)
-        overload = self.overload(estimated_tokens, completions)
+        tenant = tenant_of(request.scope)
+        overload = self.overload(estimated_tokens, completions) or self._crowded(tenant, completions)
+        if overload is None:
+            overload = self.ledger.enter(tenant, estimated_tokens)
         if overload is not None:
             self.refused += 1
             raise overloaded(*overload)
-        entry = AdmittedRequest(self, estimated_tokens, completions)
+        entry = AdmittedRequest(self, estimated_tokens, completions, tenant)
         request.scope.setdefault(ADMITTED, []).append(entry)
         return entry
 
@@ -115,19 +122,29 @@ class AdmissionControl:
             limit = f"{self.max_tokens} queued prompt tokens"
         else:
             return None
-        retry_after = min(30, 1 + self.completions // 100)  # the longer the queue, the later
-        return Overload(f"The server is at its limit of {limit}; try again later.", retry_after)
+        return Overload(f"The server is at its limit of {limit}; try again later.", _retry_after(self.completions))
+
+    def _crowded(self, tenant: str, completions: int) -> Overload | None:
+        """One of several tenants leaves places for the others."""
+        held, most = self._of_tenant[tenant], int(self.max_requests * self.ledger.most_places(tenant))
+        if not held or held + completions <= most:
+            return None
+        return Overload(f"This key is at its limit of {most} requests at once; try again later.", _retry_after(held))
 
     def _entered(self, entry: AdmittedRequest) -> None:
         self.accepted += 1
         self.completions += entry.completions
         self.tokens += entry.tokens
+        self._of_tenant[entry.tenant] += entry.completions
         self._idle.clear()
 
     def _left(self, entry: AdmittedRequest, outcome: str) -> None:
         setattr(self, outcome, getattr(self, outcome) + 1)
         self.completions -= entry.completions
         self.tokens -= entry.tokens
+        self._of_tenant[entry.tenant] -= entry.completions
+        if not self._of_tenant[entry.tenant]:
+            del self._of_tenant[entry.tenant]
         if not self.in_flight:
             self._idle.set()
 
@@ -135,8 +152,9 @@ class AdmissionControl:
 class AdmittedRequest:
     """One accepted request. Ends once, by the first of `finish`, `fail`, `abort` or the end of its `async with`."""
 
-    def __init__(self, admission: AdmissionControl, tokens: int, completions: int) -> None:
+    def __init__(self, admission: AdmissionControl, tokens: int, completions: int, tenant: str) -> None:
         self.tokens = tokens
+        self.tenant = tenant
         self.completions = completions
         self._admission = admission
         self._open = True

@@ -12,8 +12,9 @@ from collections import deque
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cadence.entrypoints.server.http.admission import AdmissionControl, Overload
+from cadence.entrypoints.server.http.admission import AdmissionControl
 from cadence.entrypoints.server.http.errors import overloaded, reply_for, route_path
+from cadence.entrypoints.server.http.overload import Overload
 
 GUARDED = frozenset({
     "/v1/completions", "/v1/chat/completions", "/v1/chat/completions/batch", "/v1/responses", "/v1/messages",

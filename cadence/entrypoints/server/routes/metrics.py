@@ -3,7 +3,7 @@ where the server's own counters stand too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -15,6 +15,7 @@ from cadence.core.contract.front_messages import FrontCounts
 from cadence.engine.metrics import metric as engine
 from cadence.engine.metrics.descriptions import DESCRIPTIONS
 from cadence.engine.metrics.summed import plain_metrics, with_others
+from cadence.entrypoints.server.http.tenant_ledger import TenantCounts
 from cadence.entrypoints.server.routes.state import ServerState, State
 
 router = APIRouter(tags=["metrics"])
@@ -32,6 +33,11 @@ _HELP = {
     "http_completions_in_flight": "completions asked for",
     "http_prompt_tokens_in_flight": "prompt tokens, estimated",
     "log_lines_dropped": "lines dropped because the output was not read in time",
+}
+_TENANT_HELP = {
+    "requests_accepted": "requests of the tenant that were let in",
+    "requests_refused": "requests of the tenant beyond its limits",
+    "tokens": "tokens of the tenant's prompts, estimated, and of what was written for it",
 }
 _GAUGES = frozenset(name for name in _HELP if name.endswith("_in_flight"))
 
@@ -59,6 +65,17 @@ class _Snapshot(Collector):
         for name, value in total.items():
             family = GaugeMetricFamily if name in _GAUGES else CounterMetricFamily
             yield family(f"{OWN_PREFIX}{name}", _HELP[name], value)
+        yield from tenant_families(self._state.admission.ledger.counts())
+
+
+def tenant_families(counts: Mapping[str, TenantCounts]) -> Iterator[Metric]:
+    """Of named tenants, all processes together."""
+    for field, text in _TENANT_HELP.items():
+        family = CounterMetricFamily(f"{OWN_PREFIX}tenant_{field}", text, labels=["tenant"])
+        for tenant, found in counts.items():
+            family.add_metric([tenant], getattr(found, field))
+        if counts:
+            yield family
 
 
 def server_counts(state: ServerState) -> dict[str, int]:

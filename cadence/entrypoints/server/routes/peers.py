@@ -29,6 +29,11 @@ class Peers(Protocol):
         """By which all know a tenant under one name."""
         ...
 
+    @property
+    def tenant_ledger(self) -> str:
+        """Where all keep what tenants have asked for; "" = there is no other process."""
+        ...
+
 
 class NoPeers:
     async def counts(self) -> FrontCounts:
@@ -43,6 +48,10 @@ class NoPeers:
     @property
     def tenant_salt(self) -> bytes:
         return new_salt()
+
+    @property
+    def tenant_ledger(self) -> str:
+        return ""
 
 
 NO_PEERS = NoPeers()

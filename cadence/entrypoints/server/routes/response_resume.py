@@ -33,7 +33,7 @@ async def resume_response(resumed: ResumedResponse, state: ServerState) -> None:
         return
     store.runs[response_id] = turn.run
     turn.run.cancelled = resumed.is_cancelled
-    entry = AdmittedRequest(state.admission, turn.job.estimated_tokens(), 1)
+    entry = AdmittedRequest(state.admission, turn.job.estimated_tokens(), 1, turn.job.tenant)
     events = admitted(entry, state.chat.run(turn.job), turn.check)
     start_in_background(turn, store, events, resumed.left_s)
 

@@ -383,10 +383,11 @@ struct gated_norm {
     int64_t dtype, weight_dtype;
 };
 
+/* By the gate as it is, by silu of it, or by its sigmoid; one_gate: of a row, else of each entry. */
 struct gate {
     char *out;
     const char *x, *gate;
-    int64_t rows, width, x_stride, gate_stride, silu, dtype;
+    int64_t rows, width, x_stride, gate_stride, silu, sigmoid, one_gate, dtype;
 };
 
 /* ---- rows from token to token ---- */

@@ -15,6 +15,10 @@
 INLINE vf larger(vf a, vf b) {
 #if defined(NEON_LANES)
     return vmaxq_f32(a, b);
+#elif defined(__AVX512F__) && VL == 16
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX__) && VL == 8
+    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
 #else
     return pick(a > b, a, b);
 #endif
@@ -23,6 +27,10 @@ INLINE vf larger(vf a, vf b) {
 INLINE vf smaller(vf a, vf b) {
 #if defined(NEON_LANES)
     return vminq_f32(a, b);
+#elif defined(__AVX512F__) && VL == 16
+    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX__) && VL == 8
+    return (vf)_mm256_min_ps((__m256)a, (__m256)b);
 #else
     return pick(a < b, a, b);
 #endif
@@ -82,6 +90,11 @@ INLINE void silu_each(const int n, vf *x) {
 INLINE vf silu(vf x) {
     silu_each(1, &x);
     return x;
+}
+
+/* 1 / (1 + e^-x). */
+INLINE vf sigmoid(vf x) {
+    return splat(1.0f) / (splat(1.0f) + exp2_bounded(smaller(splat(128.0f), x * splat(-LOG2_E))));
 }
 
 INLINE vf gelu_tanh(vf x) {

@@ -45,15 +45,16 @@ INLINE void take_tokens(const Tile *t, const Run *run, int64_t at, int64_t count
     }
     for (int64_t i = 0; i < count; i += VL) {
         vf decay = softplus(loadf(t->decay + i) + splat(w->dt_bias[t->head]));
-        storef(t->decay + i, exp2_bounded(decay * splat(w->a[t->head] * LOG2_E)));
+        storef(t->decay + i, exp_of_negative(decay * splat(w->a[t->head])));
         storef(t->beta + i, splat(1.0f) / (splat(1.0f) + expv(-loadf(t->beta + i))));
     }
 }
 
 /* found[j] = what the state has of the first token's key. */
 INLINE void find_first(const int N, const Tile *t, Place from, vf *found) {
+    const int64_t keys = t->job->w->key;
     EACH(j, N) found[j] = splat(0.0f);
-    for (int64_t i = 0; i < t->job->w->key; i++) {
+    for (int64_t i = 0; i < keys; i++) {
         vf key = splat(t->k[i]);
         EACH(j, N) found[j] = madd(found[j], loadf(from.at + i * from.stride + j * VL), key);
     }
@@ -61,23 +62,24 @@ INLINE void find_first(const int N, const Tile *t, Place from, vf *found) {
 
 /* Token `at` of the strip: found is what the state has of its key, and then of the next token's. */
 INLINE void take_token(const int N, const Tile *t, int64_t at, int64_t count, vf *found, Place from, Place to) {
-    const int64_t wide = t->job->wide;
+    const int64_t wide = t->job->wide, keys = t->job->w->key;
     const float *k = t->k + at * wide, *q = t->q + at * wide, *next = at + 1 < count ? k + wide : k;
     const vf decay = splat(t->decay[at]), beta = splat(t->beta[at]);
-    vf change[MOST_VECTORS], y[MOST_VECTORS];
+    vf change[MOST_VECTORS], y[MOST_VECTORS], sums[MOST_VECTORS];
     EACH(j, N) {
         change[j] = beta * (loadf(t->v + (at * N + j) * VL) - decay * found[j]);
-        y[j] = found[j] = splat(0.0f);
+        y[j] = sums[j] = splat(0.0f);
     }
-    for (int64_t i = 0; i < t->job->w->key; i++) {
+    for (int64_t i = 0; i < keys; i++) {
         vf key = splat(k[i]), query = splat(q[i]), after = splat(next[i]);
         EACH(j, N) {
             vf s = madd(loadf(from.at + i * from.stride + j * VL) * decay, change[j], key);
             storef(to.at + i * to.stride + j * VL, s);
             y[j] = madd(y[j], s, query);
-            found[j] = madd(found[j], s, after);
+            sums[j] = madd(sums[j], s, after);
         }
     }
+    EACH(j, N) found[j] = sums[j];
     EACH(j, N) storef(t->y + (at * N + j) * VL, y[j]);
 }
 

@@ -51,12 +51,28 @@ INLINE void gate_row(char *out, const char *x, const char *gate, int64_t width, 
     }
 }
 
+INLINE void sigmoid_row(char *out, const char *x, const char *gate, int64_t width, const int one_gate, const int dtype) {
+    vf of_row = splat(0.0f);
+    if (one_gate) {
+        float first[VL];
+        storef(first, sigmoid(load_upto(gate, 0, dtype, 1)));
+        of_row = splat(first[0]);
+    }
+    for (int64_t i = 0; i < width; i += VL) {
+        int64_t left = width - i;
+        vf by = one_gate ? of_row : sigmoid(load_upto(gate, i, dtype, left));
+        store_upto(out, i, dtype, left, load_upto(x, i, dtype, left) * by);
+    }
+}
+
 static void gate_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
     const struct gate *w = work;
     for (int64_t r = begin; r < end; r++) {
         char *out = row_of(w->out, r * w->width, (int)w->dtype);
         const char *x = crow_of(w->x, r * w->x_stride, (int)w->dtype), *by = crow_of(w->gate, r * w->gate_stride, (int)w->dtype);
-        if (w->silu) {
+        if (w->sigmoid) {
+            WITH_DTYPE(w->dtype, sigmoid_row(out, x, by, w->width, (int)w->one_gate, DTYPE))
+        } else if (w->silu) {
             WITH_DTYPE(w->dtype, gate_row(out, x, by, w->width, 1, DTYPE))
         } else {
             WITH_DTYPE(w->dtype, gate_row(out, x, by, w->width, 0, DTYPE))

@@ -28,7 +28,7 @@ INLINE void take_steps(const Tile *t, const Run *run, int64_t at, int64_t count,
         vf dt = softplus(loadf(step + i) + splat(w->dt_bias[t->head]));
         dt = larger(splat(w->limit_low), smaller(splat(w->limit_high), dt));
         storef(step + i, dt);
-        storef(t->decay + i, exp2_bounded(dt * splat(w->a[t->head] * LOG2_E)));
+        storef(t->decay + i, exp_of_negative(dt * splat(w->a[t->head])));
     }
 }
 
@@ -54,16 +54,18 @@ INLINE void take_tokens(const Tile *t, const Run *run, int64_t at, int64_t count
 
 /* n tokens from `at` of the strip on, V vectors of channels. */
 INLINE void scan_tokens(const int n, const int V, const Tile *t, int64_t at, Place from, Place to) {
-    const int64_t wide = t->job->wide;
+    const int64_t wide = t->job->wide, width = t->job->w->width;
     const float *b = t->b + at * wide, *c = t->c + at * wide, *added = t->added + at * V * VL;
     float *read = t->y + at * V * VL;
-    vf y[SWEPT][MOST_VECTORS], s[MOST_VECTORS];
+    vf y[SWEPT][MOST_VECTORS], s[MOST_VECTORS], decay[SWEPT];
     EACH(i, n) EACH(j, V) y[i][j] = loadf(read + (i * V + j) * VL);
-    for (int64_t k = 0; k < t->job->w->width; k++) {
+    EACH(i, n) decay[i] = splat(t->decay[at + i]);
+    for (int64_t k = 0; k < width; k++, b++, c++) {
+        __asm__ volatile("" : "+r"(added)); /* else every vector of it takes a register for its address */
         EACH(j, V) s[j] = loadf(from.at + k * from.stride + j * VL);
         EACH(i, n) {
-            vf decay = splat(t->decay[at + i]), written = splat(b[i * wide + k]), reads = splat(c[i * wide + k]);
-            EACH(j, V) s[j] = madd(s[j] * decay, loadf(added + (i * V + j) * VL), written);
+            vf written = splat(b[i * wide]), reads = splat(c[i * wide]);
+            EACH(j, V) s[j] = madd(s[j] * decay[i], loadf(added + (i * V + j) * VL), written);
             EACH(j, V) y[i][j] = madd(y[i][j], s[j], reads);
         }
         EACH(j, V) storef(to.at + k * to.stride + j * VL, s[j]);

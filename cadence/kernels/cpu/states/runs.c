@@ -38,6 +38,7 @@ void walk(Walker *walker, void *tile, const Run *run, Place table, Place own, in
     int64_t certain = run->replayed + run->certain, all = certain + run->kept;
     Place from = whole ? table : own;
     if (!all) return;
+    uint64_t mode = flush_small_numbers();
     if (!whole) {
         memset(own.at, 0, (size_t)(lines * own.stride) * 4);
         copy_lines(own, table, lines, lanes);
@@ -54,4 +55,5 @@ void walk(Walker *walker, void *tile, const Run *run, Place table, Place own, in
         walker(tile, run, at, count, from, own);
         from = own;
     }
+    set_float_mode(mode);
 }

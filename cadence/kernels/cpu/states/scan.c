@@ -42,20 +42,22 @@ INLINE void take_tokens(Tile *t, const Run *run, int64_t at, int64_t count, cons
 
 /* n tokens from `at` of the strip on, VL channels. */
 INLINE void scan_tokens(const int n, const Tile *t, int64_t at, int64_t j, Place from, Place to) {
-    const float *b = t->b + at * t->job->wide, *c = t->c + at * t->job->wide;
-    vf step[SWEPT], added[SWEPT], y[SWEPT], decay[8], power[8];
+    const int64_t wide = t->job->wide, width = t->job->w->width, a_stride = t->a_stride;
+    const float *a = t->a + j, *b = t->b + at * wide, *c = t->c + at * wide;
+    vf step[SWEPT], added[SWEPT], y[SWEPT], decay[8];
     EACH(i, n) step[i] = loadf(t->step + (at + i) * LANES + j);
     EACH(i, n) added[i] = loadf(t->added + (at + i) * LANES + j);
     EACH(i, n) y[i] = loadf(t->y + (at + i) * LANES + j);
-    for (int64_t k = 0; k < t->job->w->width; k++) {
-        vf s = loadf(from.at + k * from.stride + j), a = loadf(t->a + k * t->a_stride + j);
-        EACH(i, n) decay[i] = step[i] * a;
-        exp2_parts(n, decay, power);
+    from.at += j, to.at += j;
+    for (int64_t k = 0; k < width; k++, a += a_stride, b++, c++) {
+        vf s = loadf(from.at + k * from.stride);
+        EACH(i, n) decay[i] = step[i] * loadf(a);
+        exp2_of_negative(n, decay);
         EACH(i, n) {
-            s = madd(s * (decay[i] * power[i]), added[i], splat(b[i * t->job->wide + k]));
-            y[i] = madd(y[i], s, splat(c[i * t->job->wide + k]));
+            s = madd(s * decay[i], added[i], splat(b[i * wide]));
+            y[i] = madd(y[i], s, splat(c[i * wide]));
         }
-        storef(to.at + k * to.stride + j, s);
+        storef(to.at + k * to.stride, s);
     }
     EACH(i, n) storef(t->y + (at + i) * LANES + j, y[i]);
 }

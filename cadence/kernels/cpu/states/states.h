@@ -8,7 +8,7 @@
 #include "maps/row_maps.h"
 #include "runtime/powers.h"
 
-#define STRIP 16              /* tokens whose inputs are prepared at once */
+#define STRIP 8               /* tokens whose inputs are prepared at once */
 #define SHARED_WORK (1 << 15) /* entries of a state, times tokens, that are worth a thread */
 #define EXP_WORK 4            /* the same of an entry with an exponential of its own */
 #define MOST_VECTORS 4        /* of a tile that goes through SWEPT tokens in registers */
@@ -17,11 +17,6 @@
 #define SWEPT 4 /* tokens that a vector of the state meets while it is in a register */
 #else
 #define SWEPT 2
-/* The other way, of `count` floats, to element `at` on. */
-INLINE void narrow(void *to, int64_t at, const float *from, int64_t count, int dtype) {
-    for (int64_t i = 0; i < count; i += VL) store_upto(to, at + i, dtype, count - i, loadf(from + i));
-}
-
 #endif
 
 typedef struct {
@@ -120,14 +115,59 @@ INLINE float *cut(float **memory, int64_t floats) {
 
 /* ---- functions ---- */
 
+/* y[j] = 2^y[j] as exp2_each has it, for y <= 0. */
+INLINE void exp2_of_negative(const int n, vf *y) {
+#if defined(__AVX512DQ__) && VL == 16
+    vf rest[8], p[8];
+    EACH(j, n) rest[j] = (vf)_mm512_reduce_ps((__m512)y[j], _MM_FROUND_TO_NEAREST_INT);
+    EACH(j, n) y[j] -= rest[j];
+    EACH(j, n) p[j] = madd(coefficient(1), coefficient(0), rest[j]);
+    EACH(i, 4) EACH(j, n) p[j] = madd(coefficient(i + 2), p[j], rest[j]);
+    EACH(j, n) y[j] = (vf)_mm512_scalef_ps((__m512)p[j], (__m512)y[j]);
+#else
+    exp2_each(n, y);
+#endif
+}
+
+INLINE vf exp_of_negative(vf x) {
+    vf y = x * splat(LOG2_E);
+    exp2_of_negative(1, &y);
+    return y;
+}
+
 /* log(1 + e^x): with e = e^-|x|, log(1 + e) = 2 atanh(e / (2 + e)) by its odd series, fitted to 1e-8. */
 INLINE vf softplus(vf x) {
-    vf e = exp_bounded((vf)((vi)x | (vi)splat(-0.0f))), z = e / (e + splat(2.0f)), s = z * z;
+    vf e = exp_of_negative((vf)((vi)x | (vi)splat(-0.0f))), z = e / (e + splat(2.0f)), s = z * z;
     vf p = madd(splat(0.2796141883f), splat(0.2817465727f), s);
     p = madd(splat(0.4002485372f), p, s);
     p = madd(splat(0.6666631594f), p, s);
     p = madd(splat(2.0f), p, s);
-    return madd(pick(x > splat(0.0f), x, splat(0.0f)), z, p);
+    return madd(larger(x, splat(0.0f)), z, p);
+}
+
+/* Mode of the calling thread in which numbers too small to be normal are zeros: states fade towards these, and a
+ * processor takes a hundred times as long for them. -> the mode before, for set_float_mode */
+INLINE uint64_t flush_small_numbers(void) {
+#if defined(__x86_64__)
+    uint32_t before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040);
+    return before;
+#elif defined(__aarch64__)
+    uint64_t before;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+    __asm__ volatile("msr fpcr, %0" : : "r"(before | 1 << 24));
+    return before;
+#else
+    return 0;
+#endif
+}
+
+INLINE void set_float_mode(uint64_t mode) {
+#if defined(__x86_64__)
+    _mm_setcsr((uint32_t)mode);
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" : : "r"(mode));
+#endif
 }
 
 /* count elements as floats, and zeros up to a whole vector. */

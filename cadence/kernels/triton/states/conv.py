@@ -31,7 +31,8 @@ def _bend(total, SILU: tl.constexpr):
 @quick
 @triton.jit
 def _conv_single(
-    out_ptr, x_ptr, weight_ptr, bias_ptr, inputs_ptr, rows_ptr, replayed_ptr, certain_ptr, x_stride, row_stride,
+    out_ptr, x_ptr, weight_ptr, bias_ptr, inputs_ptr, rows_ptr, replayed_ptr, certain_ptr,
+    x_stride, row_stride, weight_stride, tap_stride,
     CHANNELS: tl.constexpr, TAPS: tl.constexpr, BLOCK: tl.constexpr,
     SILU: tl.constexpr, BIAS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -47,7 +48,8 @@ def _conv_single(
     seen = ()
     weights = ()
     for tap in tl.static_range(TAPS):
-        weights += (tl.load(weight_ptr + channel * TAPS + tap, mask=inside, other=0.0).to(tl.float32),)
+        weight_at = weight_ptr + channel * weight_stride + tap * tap_stride
+        weights += (tl.load(weight_at, mask=inside, other=0.0).to(tl.float32),)
         if tap < TAPS - 1:  # of the row's inputs, known since the forward began
             seen += (tl.load(table + (replayed + tap) * CHANNELS, mask=inside, other=0.0),)
     if PDL:
@@ -67,7 +69,7 @@ def _conv_single(
 @triton.jit(do_not_specialize=["first_run", "num_runs"])
 def _conv_spans(
     out_ptr, x_ptr, weight_ptr, bias_ptr, inputs_ptr, rows_ptr, start_ptr, replayed_ptr, certain_ptr, kept_ptr,
-    x_stride, row_stride, first_run, num_runs,
+    x_stride, row_stride, weight_stride, tap_stride, first_run, num_runs,
     CHANNELS: tl.constexpr, TAPS: tl.constexpr, LINES: tl.constexpr, LINES_PAD: tl.constexpr, SPAN: tl.constexpr,
     BLOCK: tl.constexpr, SILU: tl.constexpr, BIAS: tl.constexpr,
 ):  # fmt: skip
@@ -94,7 +96,8 @@ def _conv_spans(
         seen = tl.load(x_at + at.to(tl.int64) * x_stride, mask=inside & (at >= 0) & (at < length), other=0.0)
         if span == 0:
             seen += tl.load(table + (before + at) * CHANNELS, mask=inside & (at < 0), other=0.0)
-        weight = tl.load(weight_ptr + channel * TAPS + tap, mask=inside, other=0.0).to(tl.float32)
+        weight_at = weight_ptr + channel * weight_stride + tap * tap_stride
+        weight = tl.load(weight_at, mask=inside, other=0.0).to(tl.float32)
         total = tl.fma(tl.broadcast_to(weight, [SPAN, BLOCK]), seen.to(tl.float32), total)
     out_at = out_ptr + (begin + token).to(tl.int64) * CHANNELS + channel
     tl.store(out_at, _bend(total, SILU).to(out_ptr.dtype.element_ty), mask=inside & (token < length))
@@ -127,7 +130,8 @@ def short_conv(
     if single:
         block = min(_SINGLE_BLOCK, triton.next_power_of_2(channels))
         _conv_single[(triton.cdiv(channels, block), single)](
-            out, x, weight, filled, inputs, runs.rows, runs.replayed, runs.certain, x.stride(0), inputs.stride(0),
+            out, x, weight, filled, inputs, runs.rows, runs.replayed, runs.certain,
+            x.stride(0), inputs.stride(0), weight.stride(0), weight.stride(1),
             CHANNELS=channels, TAPS=taps, BLOCK=block, SILU=silu, BIAS=bias is not None, PDL=pdl,
             num_warps=4, enable_fp_fusion=False, launch_pdl=pdl,
         )  # fmt: skip
@@ -138,7 +142,7 @@ def short_conv(
         slots = (x.shape[0] - single) // span + num_runs - single
         _conv_spans[(triton.cdiv(channels, block), slots)](
             out, x, weight, filled, inputs, runs.rows, runs.query_start, runs.replayed, runs.certain, runs.kept,
-            x.stride(0), inputs.stride(0), single, num_runs - single,
+            x.stride(0), inputs.stride(0), weight.stride(0), weight.stride(1), single, num_runs - single,
             CHANNELS=channels, TAPS=taps, LINES=lines, LINES_PAD=triton.next_power_of_2(max(lines, 1)), SPAN=span,
             BLOCK=block, SILU=silu, BIAS=bias is not None, num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip

@@ -46,8 +46,9 @@ def _gated_norm(
 @triton.jit
 def _gate(
     out_ptr, x_ptr, gate_ptr, x_stride, gate_stride,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr, SILU: tl.constexpr, PDL: tl.constexpr,
+    WIDTH: tl.constexpr, ONE_GATE: tl.constexpr, BLOCK: tl.constexpr, BEND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    """BEND: of the gate, "" | "silu" | "sigmoid". ONE_GATE: of a token."""
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
@@ -55,9 +56,13 @@ def _gate(
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < WIDTH
     x = tl.load(x_ptr + token * x_stride + column, mask=inside, other=0.0).to(tl.float32)
-    gate = tl.load(gate_ptr + token * gate_stride + column, mask=inside, other=0.0).to(tl.float32)
-    if SILU:
+    gate = tl.load(gate_ptr + token * gate_stride + (column * 0 if ONE_GATE else column), mask=inside, other=0.0).to(
+        tl.float32
+    )
+    if BEND == "silu":
         gate *= tl.sigmoid(gate)
+    if BEND == "sigmoid":
+        gate = tl.sigmoid(gate)
     tl.store(out_ptr + token * WIDTH + column, (x * gate).to(out_ptr.dtype.element_ty), mask=inside)
 
 
@@ -76,12 +81,12 @@ def gated_norm(
     return out
 
 
-def gate_by(x: torch.Tensor, gate: torch.Tensor, silu: bool, pdl: bool) -> torch.Tensor:
+def gate_by(x: torch.Tensor, gate: torch.Tensor, bend: str, pdl: bool) -> torch.Tensor:
     tokens, width = x.shape
     out = torch.empty((tokens, width), dtype=x.dtype, device=x.device)
     _gate[(tokens, triton.cdiv(width, _GATE_BLOCK))](
         out, x, gate, x.stride(0), gate.stride(0),
-        WIDTH=width, BLOCK=_GATE_BLOCK, SILU=silu, PDL=pdl, launch_pdl=pdl,
+        WIDTH=width, ONE_GATE=gate.shape[1] != width, BLOCK=_GATE_BLOCK, BEND=bend, PDL=pdl, launch_pdl=pdl,
     )  # fmt: skip
     return out
 

@@ -3,8 +3,11 @@
 # ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
+
+from cadence.kernels.triton.common.private import is_interpreted
 
 
 @triton.jit
@@ -32,7 +35,7 @@ def write(at, value, inside, EVEN: tl.constexpr):
 
 
 @triton.jit
-def find_run(start_ptr, slot, first_run, num_runs, first_token, SPAN: tl.constexpr, SPARE: tl.constexpr):
+def find_run(start_ptr, slot, first_run, num_runs, first_token, SPAN, SPARE: tl.constexpr):
     """The run that owns a slot, and the slot's number among the run's: runs from first_run on, the first of whose
     tokens is first_token, own a slot for each SPAN tokens and SPARE more, enough for parts that are not full."""
     owned = 0
@@ -47,6 +50,34 @@ def find_run(start_ptr, slot, first_run, num_runs, first_token, SPAN: tl.constex
 
 
 @triton.jit
-def of_length_1(x):
-    """x [N] float32"""
-    return x * (1.0 / tl.sqrt(tl.sum(x * x, 0) + 1e-6))
+def part_of(begin, end, replayed, certain, most_tokens):
+    """Of a run's walk -> (the token it begins with, kept inputs before that, whether the state is stored). Of a run of
+    more than most_tokens drafts alone are walked through: its state has what is certain."""
+    is_long = end - begin > most_tokens
+    first = tl.where(is_long, tl.where(certain > 0, begin + certain, end), begin)
+    return first, tl.where(is_long, 0, replayed), (certain > 0) & (end - begin <= most_tokens)
+
+
+@triton.jit
+def certain_tokens(start_ptr, certain_ptr, run, most_tokens):
+    """-> (first token of a run, how many of it are taken in chunks, whether its state is stored): none of a run of up
+    to most_tokens, all of one whose row stays as it is"""
+    begin, certain = tl.load(start_ptr + run), tl.load(certain_ptr + run)
+    length = tl.load(start_ptr + run + 1) - begin
+    return begin.to(tl.int64), tl.where(length > most_tokens, tl.where(certain > 0, certain, length), 0), certain > 0
+
+
+@triton.jit
+def lines(at, inside, EVEN: tl.constexpr):
+    """As they are stored; 0 where it is not inside. EVEN: all is inside."""
+    if EVEN:
+        return tl.load(at)
+    return tl.load(at, mask=inside, other=0.0)
+
+
+def factors_of(dtype: torch.dtype) -> dict[str, object]:
+    """KIND of numbers that are multiplied on matrix units, for activations of this type, and their PRECISION. States
+    may be too large for float16; the interpreter takes bfloat16 for whole numbers."""
+    if dtype is torch.bfloat16 and not is_interpreted():
+        return {"KIND": tl.bfloat16, "PRECISION": "tf32"}
+    return {"KIND": tl.float32, "PRECISION": "tf32x3" if dtype is torch.float32 else "tf32"}

@@ -10,18 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import triton
 
 from cadence.kernels.interface.state_ops import StateRuns, StateTable
 
-
-@dataclass(frozen=True, slots=True)
-class WalkTile:
-    """What a program has of a state, in its last dimension; all of the one before it."""
-
-    block: int
-    warps: int
-    ahead: int = 1  # tokens that are loaded while as many before them are taken in
+_ALL = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +24,11 @@ class Walk:
     first: int
     count: int
     single: bool  # each has one token
+    most_tokens: int = _ALL  # of runs of more, drafts alone: what is certain is taken in chunks, just before
+
+    def begins_early(self, pdl: bool) -> bool:
+        """Whether its kernel may begin before the one ahead of it has ended: rows' states are not written by that."""
+        return pdl and self.most_tokens == _ALL
 
 
 def walks_of(runs: StateRuns) -> list[Walk]:
@@ -45,10 +42,5 @@ def row_words(walk: Walk, table: StateTable) -> tuple[torch.Tensor | int, ...]:
     runs, state, kept = walk.runs, table.state, table.kept
     return (
         state, kept, runs.rows, runs.query_start, runs.replayed, runs.certain,
-        walk.first, state.stride(0), kept.stride(0), kept.stride(1),
+        walk.first, walk.most_tokens, state.stride(0), kept.stride(0), kept.stride(1),
     )  # fmt: skip
-
-
-def block_of(size: int, most: int) -> int:
-    """At most the size, as long as Triton can."""
-    return min(triton.next_power_of_2(size), most)

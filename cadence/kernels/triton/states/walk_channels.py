@@ -10,8 +10,9 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.state_ops import Scan, StateTable
 from cadence.kernels.triton.common.launch import quick
-from cadence.kernels.triton.states.parts import read, softplus, write
-from cadence.kernels.triton.states.walk import Walk, WalkTile, row_words
+from cadence.kernels.triton.states.parts import part_of, read, softplus, write
+from cadence.kernels.triton.states.tiles import WalkTile
+from cadence.kernels.triton.states.walk import Walk, row_words
 
 
 @triton.jit
@@ -71,11 +72,11 @@ def _walk(
 
 
 @quick
-@triton.jit(do_not_specialize=["first_run"])
+@triton.jit(do_not_specialize=["first_run", "most_tokens"])
 def _walk_channels(
     out_ptr, x_ptr, dt_ptr, b_ptr, c_ptr, a_ptr, d_ptr, bias_ptr,
-    state_ptr, kept_ptr, rows_ptr, start_ptr, replayed_ptr, certain_ptr, first_run, state_row, kept_row, kept_line,
-    x_token, dt_token, b_token, c_token,
+    state_ptr, kept_ptr, rows_ptr, start_ptr, replayed_ptr, certain_ptr, first_run, most_tokens,
+    state_row, kept_row, kept_line, x_token, dt_token, b_token, c_token,
     CHANNELS: tl.constexpr, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
     EVEN: tl.constexpr, SINGLE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -86,6 +87,13 @@ def _walk_channels(
     channel_in, width_in = channel < CHANNELS, width < WIDTH
     row = tl.load(rows_ptr + run).to(tl.int64)
     replayed, certain = tl.load(replayed_ptr + run), tl.load(certain_ptr + run)
+    begin, end = run, run + 1
+    stored, first = certain > 0, begin
+    if not SINGLE:
+        begin, end = tl.load(start_ptr + run), tl.load(start_ptr + run + 1)
+        first, replayed, stored = part_of(begin, end, replayed, certain, most_tokens)
+        if first == end:
+            return
     # States, like runs, are as they were when the forward began: there is nothing to wait for.
     place = width[:, None] * CHANNELS + channel[None, :]
     inside = width_in[:, None] & channel_in[None, :]
@@ -109,15 +117,14 @@ def _walk_channels(
         )  # fmt: skip
         state = _take_in(state, x, dt, b, a, dt_bias)
         write(out_at + tl.cast(run, tl.int64) * CHANNELS, _result(state, x, c, d), channel_in, EVEN)
-        if certain > 0:
+        if stored:
             write(state_at, state, inside, EVEN)
     else:
-        begin, end = tl.load(start_ptr + run), tl.load(start_ptr + run + 1)
         state = _walk(
-            state, begin, begin + certain, out_at, x_at, dt_at, b_at, c_at, x_token, dt_token, b_token, c_token,
+            state, first, begin + certain, out_at, x_at, dt_at, b_at, c_at, x_token, dt_token, b_token, c_token,
             a, d, dt_bias, channel_in, width_in, CHANNELS, AHEAD, EVEN,
         )  # fmt: skip
-        if certain > 0:
+        if stored:
             write(state_at, state, inside, EVEN)
         _walk(
             state, begin + certain, end, out_at, x_at, dt_at, b_at, c_at, x_token, dt_token, b_token, c_token,
@@ -136,10 +143,11 @@ def walk_channels(
 ) -> None:
     """inputs = x and dt [T, D], b and c [T, N] -> out [T, D], of the walk's runs."""
     channels, width = inputs[0].shape[1], inputs[2].shape[1]
+    early = walk.begins_early(pdl)
     padded = triton.next_power_of_2(width)
     _walk_channels[(triton.cdiv(channels, tile.block), walk.count)](
         out, *inputs, layer.a, layer.d, layer.dt_bias, *row_words(walk, table), *(each.stride(0) for each in inputs),
         CHANNELS=channels, WIDTH=width, WIDTH_PAD=padded, BLOCK=tile.block, AHEAD=tile.ahead,
-        EVEN=padded == width and channels % tile.block == 0, SINGLE=walk.single, PDL=pdl,
-        num_warps=tile.warps, enable_fp_fusion=False, launch_pdl=pdl,
+        EVEN=padded == width and channels % tile.block == 0, SINGLE=walk.single, PDL=early,
+        num_warps=tile.warps, enable_fp_fusion=False, launch_pdl=early,
     )  # fmt: skip

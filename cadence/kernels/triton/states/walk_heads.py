@@ -10,12 +10,13 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.state_ops import HeadScan, StateTable
 from cadence.kernels.triton.common.launch import quick
-from cadence.kernels.triton.states.parts import read, softplus, write
-from cadence.kernels.triton.states.walk import Walk, WalkTile, row_words
+from cadence.kernels.triton.states.parts import part_of, read, softplus, write
+from cadence.kernels.triton.states.tiles import WalkTile
+from cadence.kernels.triton.states.walk import Walk, row_words
 
 
 @triton.jit
-def _take_in(state, x, dt, b, a, dt_bias, low, high):
+def take_in(state, x, dt, b, a, dt_bias, low, high):
     """state [WIDTH, BLOCK], x [BLOCK], b [WIDTH], float32 all"""
     dt = tl.minimum(tl.maximum(softplus(dt + dt_bias), low), high)
     return tl.fma(state, tl.exp(dt * a), b[:, None] * (dt * x)[None, :])
@@ -49,18 +50,18 @@ def _walk(
             tl.minimum(token + 1, end - 1), x_at, dt_at, b_at, c_at, x_token, dt_token, b_token, c_token,
             entry_in, width_in, EVEN,
         )  # fmt: skip
-        state = _take_in(state, x, dt, b, a, dt_bias, low, high)
+        state = take_in(state, x, dt, b, a, dt_bias, low, high)
         write(out_at + tl.cast(token, tl.int64) * OUT_TOKEN, _result(state, x, c, d), entry_in, EVEN)
         x, dt, b, c = next_x, next_dt, next_b, next_c
     return state
 
 
 @quick
-@triton.jit(do_not_specialize=["first_run"])
+@triton.jit(do_not_specialize=["first_run", "most_tokens"])
 def _walk_heads(
     out_ptr, x_ptr, dt_ptr, b_ptr, c_ptr, a_ptr, d_ptr, bias_ptr,
-    state_ptr, kept_ptr, rows_ptr, start_ptr, replayed_ptr, certain_ptr, first_run, state_row, kept_row, kept_line,
-    x_token, x_head, dt_token, b_token, b_group, c_token, c_group, low, high,
+    state_ptr, kept_ptr, rows_ptr, start_ptr, replayed_ptr, certain_ptr, first_run, most_tokens,
+    state_row, kept_row, kept_line, x_token, x_head, dt_token, b_token, b_group, c_token, c_group, low, high,
     HEADS: tl.constexpr, GROUPS: tl.constexpr, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, SIZE: tl.constexpr,
     BLOCK: tl.constexpr, EVEN: tl.constexpr, SINGLE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -74,6 +75,13 @@ def _walk_heads(
     entry_in, width_in = entry < SIZE, width < WIDTH
     row = tl.load(rows_ptr + run).to(tl.int64)
     replayed, certain = tl.load(replayed_ptr + run), tl.load(certain_ptr + run)
+    begin, end = run, run + 1
+    stored, first = certain > 0, begin
+    if not SINGLE:
+        begin, end = tl.load(start_ptr + run), tl.load(start_ptr + run + 1)
+        first, replayed, stored = part_of(begin, end, replayed, certain, most_tokens)
+        if first == end:
+            return
     # States, like runs, are as they were when the forward began: there is nothing to wait for.
     state_at = state_ptr + row * state_row + head * (WIDTH * SIZE) + width[:, None] * SIZE + entry[None, :]
     inside = width_in[:, None] & entry_in[None, :]
@@ -85,7 +93,7 @@ def _walk_heads(
         x = read(line_at + head * SIZE + entry, entry_in, EVEN)
         dt = tl.load(line_at + HEADS * SIZE + head).to(tl.float32)
         b = read(line_at + HEADS * SIZE + HEADS + group * WIDTH + width, width_in, EVEN)
-        state = _take_in(state, x, dt, b, a, dt_bias, low, high)
+        state = take_in(state, x, dt, b, a, dt_bias, low, high)
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
@@ -96,17 +104,16 @@ def _walk_heads(
         x, dt, b, c = _token(
             run, x_at, dt_at, b_at, c_at, x_token, dt_token, b_token, c_token, entry_in, width_in, EVEN
         )  # fmt: skip
-        state = _take_in(state, x, dt, b, a, dt_bias, low, high)
+        state = take_in(state, x, dt, b, a, dt_bias, low, high)
         write(out_at + tl.cast(run, tl.int64) * (HEADS * SIZE), _result(state, x, c, d), entry_in, EVEN)
-        if certain > 0:
+        if stored:
             write(state_at, state, inside, EVEN)
     else:
-        begin, end = tl.load(start_ptr + run), tl.load(start_ptr + run + 1)
         state = _walk(
-            state, begin, begin + certain, out_at, x_at, dt_at, b_at, c_at, x_token, dt_token, b_token, c_token,
+            state, first, begin + certain, out_at, x_at, dt_at, b_at, c_at, x_token, dt_token, b_token, c_token,
             a, d, dt_bias, low, high, entry_in, width_in, HEADS * SIZE, EVEN,
         )  # fmt: skip
-        if certain > 0:
+        if stored:
             write(state_at, state, inside, EVEN)
         _walk(
             state, begin + certain, end, out_at, x_at, dt_at, b_at, c_at, x_token, dt_token, b_token, c_token,
@@ -129,12 +136,13 @@ def walk_heads(
     b, c = bc
     _, heads, size = x.shape
     groups, width = b.shape[1:]
+    early = walk.begins_early(pdl)
     padded = triton.next_power_of_2(width)
     _walk_heads[(heads * triton.cdiv(size, tile.block), walk.count)](
         out, x, dt, b, c, layer.a, layer.d, layer.dt_bias, *row_words(walk, table),
         x.stride(0), x.stride(1), dt.stride(0), b.stride(0), b.stride(1), c.stride(0), c.stride(1),
         *map(float, layer.dt_limit),
         HEADS=heads, GROUPS=groups, WIDTH=width, WIDTH_PAD=padded, SIZE=size, BLOCK=tile.block,
-        EVEN=padded == width and size % tile.block == 0, SINGLE=walk.single, PDL=pdl,
-        num_warps=tile.warps, enable_fp_fusion=False, launch_pdl=pdl,
+        EVEN=padded == width and size % tile.block == 0, SINGLE=walk.single, PDL=early,
+        num_warps=tile.warps, enable_fp_fusion=False, launch_pdl=early,
     )  # fmt: skip

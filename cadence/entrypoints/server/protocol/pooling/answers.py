@@ -1,4 +1,4 @@
-"""Values as clients get them: numbers in JSON or float32 in base64, classes, scores."""
+"""Values as clients get them: numbers in JSON or bytes in base64, classes, scores."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.http.stream import encode_json
+from cadence.entrypoints.server.protocol.pooling.binary import EmbedDType, Endianness, to_bytes
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -26,11 +27,13 @@ def check_values(count: int, field: str) -> None:
         )
 
 
-def encoded(values_np: FloatArray, encoding_format: str) -> msgspec.Raw:
-    """values [entries] or [tokens, entries] as JSON, which takes less memory than its numbers would."""
+def encoded(
+    values_np: FloatArray, encoding_format: str, dtype: EmbedDType = "float32", endianness: Endianness = "little"
+) -> msgspec.Raw:
+    """values [entries] or [tokens, entries] as JSON, which takes less memory than its numbers would. dtype and
+    endianness are those of base64."""
     if encoding_format == "base64":
-        content = np.ascontiguousarray(values_np, dtype="<f4").tobytes()
-        return msgspec.Raw(b'"' + base64.b64encode(content) + b'"')
+        return msgspec.Raw(b'"' + base64.b64encode(to_bytes(values_np, dtype, endianness)) + b'"')
     if values_np.ndim == 1:
         return msgspec.Raw(encode_json(values_np.tolist()))
     return msgspec.Raw(b"[" + b",".join(encode_json(row_np.tolist()) for row_np in values_np) + b"]")

@@ -9,16 +9,19 @@ from pydantic import Field
 
 from cadence.core.pooling_params import PoolingParams
 from cadence.entrypoints.server.protocol.common import INT64
-from cadence.entrypoints.server.protocol.pooling.fields import ENCODINGS, HINTS, PooledBody
+from cadence.entrypoints.server.protocol.pooling.binary import EmbedDType, Endianness
+from cadence.entrypoints.server.protocol.pooling.fields import HINTS, PooledBody
 from cadence.entrypoints.server.protocol.unsupported import Unsupported
 
-EncodingFormat = Literal["float", "base64"]
+EncodingFormat = Literal["float", "base64", "bytes", "bytes_only"]  # bytes are the whole answer
 
 
 class EmbeddingBody(PooledBody):
-    unsupported: ClassVar[Mapping[str, Unsupported]] = {**HINTS, **ENCODINGS}
+    unsupported: ClassVar[Mapping[str, Unsupported]] = HINTS
 
     encoding_format: EncodingFormat = "float"
+    embed_dtype: EmbedDType = "float32"  # of base64 and bytes
+    endianness: Endianness = "native"
     dimensions: int | None = Field(default=None, ge=1, lt=INT64)  # leading entries that are kept
     normalize: bool | None = None  # to length 1; None = as the model's files say
 
@@ -29,10 +32,12 @@ class EmbeddingBody(PooledBody):
 
 
 class PoolingBody(PooledBody):
-    unsupported: ClassVar[Mapping[str, Unsupported]] = {**HINTS, **ENCODINGS}
+    unsupported: ClassVar[Mapping[str, Unsupported]] = HINTS
 
-    task: str | None = Field(default=None, max_length=64)  # None = what the model was made for
     encoding_format: EncodingFormat = "float"
+    embed_dtype: EmbedDType = "float32"
+    endianness: Endianness = "native"
+    task: str | None = Field(default=None, max_length=64)  # None = what the model was made for
     dimensions: int | None = Field(default=None, ge=1, lt=INT64)
     normalize: bool | None = None
     activation: bool | None = None  # older names of use_activation

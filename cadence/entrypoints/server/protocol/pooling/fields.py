@@ -11,7 +11,7 @@ from cadence.entrypoints.server.protocol.body import RequestBody
 from cadence.entrypoints.server.protocol.chat import Messages, check_message
 from cadence.entrypoints.server.protocol.common import INT64, NAME_PATTERN, Variables
 from cadence.entrypoints.server.protocol.texts_or_ids import TEXTS_OR_IDS, texts_or_ids
-from cadence.entrypoints.server.protocol.unsupported import HintField, RefusedField, Unsupported
+from cadence.entrypoints.server.protocol.unsupported import HintField, Unsupported
 
 MAX_INPUTS = 2048  # texts of one request: OpenAI's limit
 MAX_TOKENS = 2**20  # of all texts of one request
@@ -27,10 +27,6 @@ Salt = Annotated[str, Field(min_length=1, max_length=1024)]
 ChosenId = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 HINTS: dict[str, Unsupported] = {"padding": HintField(("do_not_pad",), "no model here computes padding")}
-ENCODINGS: dict[str, Unsupported] = {
-    "embed_dtype": RefusedField(("float32",), "values are float32"),
-    "endianness": RefusedField(("native", "little"), "values in base64 are little-endian"),
-}
 
 
 class PooledFields(Protocol):

@@ -1,4 +1,4 @@
-"""Scores of pairs of texts, by a model that reads both at once, or by the angle between their embeddings."""
+"""Scores of pairs of texts, by a model that reads both at once, or by how alike their embeddings are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.pooling_params import PoolingParams
-from cadence.core.similarity import cosines
+from cadence.core.similarity import similarities
 from cadence.entrypoints.server.http.admission import estimate_tokens
 from cadence.entrypoints.server.protocol.pooling.answers import FloatArray
 from cadence.entrypoints.server.protocol.pooling.scores import ScoringBody, TextPairs
@@ -33,8 +33,8 @@ def reads_pairs(state: ServerState) -> bool:
 
 def scoring_params(body: ScoringBody, state: ServerState) -> PoolingParams:
     """Those of an embedding where the model makes no scores. `checked_work` refuses what it can do neither way."""
-    tasks = state.llm.config.pooling.tasks
-    return PoolingParams(task="embed") if "embed" in tasks and "score" not in tasks else body.params()
+    compared = state.llm.config.pooling.compared
+    return PoolingParams(task=compared) if compared and not reads_pairs(state) else body.params()
 
 
 def check_pair_template(body: ScoringBody, state: ServerState) -> None:
@@ -85,7 +85,10 @@ async def _compared(work: PooledWork, pairs: TextPairs, state: ServerState) -> P
             total = add_tokens(total, len(token_ids), where)
             prompts.append(NamedPrompt(token_ids, where))
             await asyncio.sleep(0)
+    if work.spec.by_token:
+        work.check_size(prompts, state)
     read = await pooled_values(work, prompts, state, np.asarray)
-    vectors_np = np.stack([one.value for one in read])
-    first_np, second_np = vectors_np[: len(pairs.first)], vectors_np[len(pairs.first) :]
-    return PairScores(cosines(first_np, second_np).tolist(), read)
+    values = [one.value for one in read]
+    first, second = values[: len(pairs.first)], values[len(pairs.first) :]
+    each = first if len(first) > 1 else first * len(second)
+    return PairScores(await asyncio.to_thread(similarities, each, second), read)

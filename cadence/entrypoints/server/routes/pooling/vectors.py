@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -14,6 +15,7 @@ from cadence.entrypoints.server.http.admission import estimate_tokens
 from cadence.entrypoints.server.http.stream import json_response
 from cadence.entrypoints.server.protocol.body import body_schema, parse_body
 from cadence.entrypoints.server.protocol.pooling.answers import FloatArray, class_of, encoded
+from cadence.entrypoints.server.protocol.pooling.binary import BinaryValues, metadata, to_bytes
 from cadence.entrypoints.server.protocol.pooling.bodies import ClassifyBody, EmbeddingBody, PoolingBody
 from cadence.entrypoints.server.protocol.pooling.fields import PooledBody
 from cadence.entrypoints.server.routes.pooling.in_flight import width
@@ -24,6 +26,7 @@ from cadence.entrypoints.server.routes.pooling.work import (
     checked_work,
     list_answer,
     pooled_values,
+    usage_of,
 )
 from cadence.entrypoints.server.routes.state import ServerState, State
 
@@ -36,15 +39,13 @@ router = APIRouter(tags=["pooling"])
 @router.post("/v1/embeddings", openapi_extra=body_schema(EmbeddingBody))
 async def create_embeddings(request: Request, state: State) -> Response:
     body, work = await _read(EmbeddingBody, "embd-", request, state)
-    values = await text_values(body, work, state, partial(encoded, encoding_format=body.encoding_format))
-    return _answer("embedding", [{"embedding": one.value} for one in values], work, values, state)
+    return await _encoded_answer("embedding", "embedding", body, work, state)
 
 
 @router.post("/pooling", openapi_extra=body_schema(PoolingBody))
 async def pool(request: Request, state: State) -> Response:
     body, work = await _read(PoolingBody, "pool-", request, state)
-    values = await text_values(body, work, state, partial(encoded, encoding_format=body.encoding_format))
-    return _answer("pooling", [{"data": one.value} for one in values], work, values, state)
+    return await _encoded_answer("pooling", "data", body, work, state)
 
 
 @router.post("/classify", openapi_extra=body_schema(ClassifyBody))
@@ -77,12 +78,30 @@ async def text_values(
         return await pooled_values(work, prompts, state, shape)
 
 
-def _answer(
-    kind: str,
-    shown: list[dict[str, Any]],
-    work: PooledWork,
-    values: list[PooledText[Any]],
-    state: ServerState,
+async def _encoded_answer(
+    kind: str, field: str, body: EmbeddingBody | PoolingBody, work: PooledWork, state: ServerState
 ) -> Response:
-    data = [{"index": number, "object": kind, **one} for number, one in enumerate(shown)]
+    """kind: of an object; field: of its values"""
+    if body.encoding_format in ("bytes", "bytes_only"):
+        return await _bytes_answer(body, work, state)
+    form = {"encoding_format": body.encoding_format, "dtype": body.embed_dtype, "endianness": body.endianness}
+    shape = partial(encoded, **form)
+    values = await text_values(body, work, state, shape)
+    data = [{"index": number, "object": kind, field: one.value} for number, one in enumerate(values)]
     return json_response(list_answer(work, data, values, state))
+
+
+async def _bytes_answer(body: EmbeddingBody | PoolingBody, work: PooledWork, state: ServerState) -> Response:
+    dtype, endianness = body.embed_dtype, body.endianness
+
+    def shape(values_np: FloatArray) -> BinaryValues:
+        return BinaryValues(to_bytes(values_np, dtype, endianness), values_np.shape)
+
+    values = await text_values(body, work, state, shape)
+    binary = [one.value for one in values]
+    headers = {}
+    if body.encoding_format == "bytes":
+        usage, now = usage_of(values, state), int(time.time())
+        headers["metadata"] = metadata(work.name, now, work.model, binary, dtype, endianness, usage)
+    content = b"".join(one.content for one in binary)
+    return Response(content, media_type="application/octet-stream", headers=headers)
