@@ -59,11 +59,21 @@ async def flood(url: str, asked: argparse.Namespace) -> list[asyncio.Task[float]
     return [asyncio.create_task(one(10_000 + number)) for number in range(asked.prompts)]
 
 
+async def until_waiting(url: str, least: int) -> None:
+    """Prompts are tokenised as they come: until so many are in the engine's queue."""
+    async with Remote.at(url, KEYS["modest"]) as remote:
+        while True:
+            lines = (await remote.text("/metrics")).splitlines()
+            if sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_waiting{")) >= least:
+                return
+            await asyncio.sleep(0.5)
+
+
 async def compare(url: str, asked: argparse.Namespace) -> dict[str, Any]:
     await questions(url, 0, asked)  # warm
     alone = await questions(url, 1000, asked)
     crowd = await flood(url, asked)
-    await asyncio.sleep(5.0)
+    await until_waiting(url, asked.prompts // 2)
     beside = await questions(url, 2000, asked)
     answered = sum(task.done() for task in crowd)
     for task in crowd:

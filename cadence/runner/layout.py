@@ -91,11 +91,13 @@ class BatchLayout:
         rows_np[: self.num_rows] = self.rows_np
         return keys_layout(rows_np, np.full(num_rows, run, dtype=np.int32))
 
-    def of_model(self) -> BatchLayout:
+    def of_model(self, run: int = MODEL_RUN) -> BatchLayout:
         """What a model computes to draft after these tokens: a row that decodes lacks its newest token, and the one
-        before it if all drafts were kept; of prompts it computes the same, and the newest token."""
+        before it if all drafts were kept; of prompts it computes the same, and the newest token. run: of such a row; 0
+        = as long as its run here, where a model forgets drafts"""
         counts_np, has_line_np = np.diff(self.query_start_np), self._has_line_np
-        counts_np = np.where(counts_np == np.diff(self.line_start_np), MODEL_RUN, counts_np + has_line_np)
+        decodes_np = counts_np == np.diff(self.line_start_np)
+        counts_np = np.where(decodes_np, run or counts_np, counts_np + has_line_np)
         for row, tokens in self.catch_up:
             index = np.flatnonzero(self.rows_np == row)
             counts_np[index] = np.maximum(counts_np[index], tokens)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from cadence.core.kv_spec import LayerKV
+from cadence.core.state_spec import LayerState
 from cadence.models.interface.encoder import EncoderDecoder
 from cadence.models.interface.model import LayerCache
 from cadence.models.interface.model_proposer import ModelProposer
@@ -37,6 +38,7 @@ class DraftModel:
     max_len: int  # tokens: no position of max_len or more is drafted from
     states: StatesOfToken = NO_STATES
     readers: Sequence[EncoderDecoder] = ()  # itself, where it attends to what an encoder reads
+    state_layers: Sequence[LayerState] = ()  # what it keeps of rows beside keys
 
     @property
     def waits(self) -> bool:
@@ -61,6 +63,7 @@ class NoDraftModel:
 
     states = NO_STATES
     waits = False
+    state_layers: Sequence[LayerState] = ()
     aux_layers: tuple[int, ...] = ()
     readers: Sequence[EncoderDecoder] = ()
 

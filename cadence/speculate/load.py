@@ -7,6 +7,7 @@ from dataclasses import replace
 from cadence.config.context_length import model_context_length
 from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.speculative import MODEL_METHODS, DraftSource, SpeculativeConfig
+from cadence.core.errors import ConfigError
 from cadence.kernels.interface.collectives import ONE_RANK
 from cadence.models.decoder import DecoderLM
 from cadence.models.encoder_decoder import EncoderDecoderLM
@@ -46,9 +47,20 @@ def _model(config: ModelConfig, load: LoadConfig, build: BuildContext, target: D
     """One of the same tokenizer, which the caller has made sure of. It drafts as far as it was made for."""
     max_len = min(limit, model_context_length(config.hf))
     model = load_model(config, load, replace(build, max_model_len=max_len))
+    states = model.state_layers()
+    if states and not target.state_layers():
+        message = "speculative_config: a model with layers that keep a state drafts for one that has such, too"
+        raise ConfigError(message, "speculative_config")
     proposer = DraftLM(model, target.vocab_size, build.device)
     readers = []
     if isinstance(model, EncoderDecoderLM) and isinstance(target, EncoderDecoderLM):
         share_encoder(target, model, build.ranks, build.device)
         readers.append(model)
-    return DraftModel(proposer, model.vocab_size, len(target.kv_layers()), max_len, readers=readers)
+    return DraftModel(
+        proposer=proposer,
+        vocab_size=model.vocab_size,
+        first_layer=len(target.kv_layers()),
+        max_len=max_len,
+        readers=readers,
+        state_layers=states,
+    )

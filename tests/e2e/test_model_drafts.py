@@ -35,6 +35,7 @@ from tests.e2e.test_speculation import (
 )
 from tests.helpers.head_layouts import LAYOUTS
 from tests.helpers.tiny_models import FAMILIES
+from tests.helpers.tiny_states import STATE_FAMILIES
 from tests.helpers.wide import mostly_wide, mostly_wide_rows
 
 pytestmark = pytest.mark.engine
@@ -51,7 +52,7 @@ def assert_all_right(greedy: RequestOutput) -> None:
     assert stats.num_drafted - stats.num_accepted < DRAFTS and stats.num_accepted > DRAFTS
 
 
-@pytest.mark.parametrize("family", mostly_wide(FAMILIES, DRAFTING))
+@pytest.mark.parametrize("family", mostly_wide((*FAMILIES, *STATE_FAMILIES), DRAFTING))
 def test_a_family_drafts_for_itself(tiny_model: Callable[[str], Path], family: str) -> None:
     directory, requests = tiny_model(family), work()
     with opened(directory) as plain:

@@ -19,7 +19,9 @@ from cadence.config.args import EngineArgs
 from cadence.core.errors import ConfigError
 from cadence.engine.llm_engine import LLMEngine
 from cadence.scheduler.features.states import feature
-from tests.e2e.test_speculation import TOLD, assert_same, said, texts_of
+from tests.e2e.test_model_drafts import assert_all_right, drafts_by
+from tests.e2e.test_speculation import TOLD, alone, assert_same, opened, said, texts_of, work
+from tests.e2e.test_speculation import run as run_all
 from tests.e2e.test_transformers_parity import check
 from tests.helpers import oracle
 from tests.helpers.tiny_models import VOCAB
@@ -160,6 +162,38 @@ def test_drafts_preemption_and_snapshots_change_no_bit(
             assert_same(again, expected, options)
             assert sum(output.speculation.num_accepted for output in again) > 5
     assert again[2].num_cached_tokens == 96
+
+
+DRAFTING_WAYS = {
+    "padded": {"graphs": "padded", "num_scheduler_steps": 4, "async_scheduling": True},
+    "chunks, prefixes cached": {"max_num_batched_tokens": 64, "enable_prefix_caching": True},
+    "as many as pay": {"num_scheduler_steps": None, "keys": {"adaptive": True}},
+    "tiny pool": {"num_gpu_blocks_override": 16, "async_scheduling": True},
+}
+
+
+@pytest.mark.parametrize("family", DIFFERENT)
+@pytest.mark.parametrize("way", mostly_wide(DRAFTING_WAYS, ("padded", "chunks, prefixes cached")))
+def test_a_model_with_states_drafts_for_itself(family: str, way: str, tiny_model: Callable[[str], Path]) -> None:
+    """It tries drafts on a second state of a row: every greedy one is right, whatever happened to the row before."""
+    directory, options = tiny_model(family), dict(DRAFTING_WAYS[way])
+    keys, graphs = options.pop("keys", {}), options.pop("graphs", "")
+    with opened(directory) as plain:
+        expected = alone(plain, work())
+    with opened(directory, None, graphs, speculative_config=drafts_by(directory, **keys), **options) as engine:
+        for _ in range(2):
+            found = run_all(engine, work())
+            assert_same(found, expected, way)
+            if not keys:
+                assert_all_right(found[0])
+    if way == "tiny pool" and family == "bamba":
+        assert any(output.metrics and output.metrics.num_preemptions for output in found)
+
+
+def test_one_without_states_has_no_drafts_by_one_that_has_such(tiny_model: Callable[[str], Path]) -> None:
+    asked = drafts_by(tiny_model("mamba2"))
+    with pytest.raises(ConfigError, match="drafts for one that has such, too"):
+        LLM(str(tiny_model("llama")), **BASE, speculative_config=asked)
 
 
 def test_without_attention_a_context_has_no_end(tiny_model: Callable[[str], Path]) -> None:

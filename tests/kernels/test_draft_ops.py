@@ -11,6 +11,7 @@ import torch
 from tests.helpers.triton_mode import DEVICE, interpret_rows  # isort: skip - before anything that imports triton
 
 from cadence.kernels.interface.row_ops import DraftBatch, DraftState, KeptStates, RowOps, RowState, StepBatch
+from cadence.kernels.interface.state_ops import StateRuns
 from cadence.kernels.reference.rows import ReferenceRowOps
 from cadence.kernels.triton.rows.rows import TritonRowOps
 from tests.kernels.test_row_ops import BLOCK_SIZE, LENGTH, NUM_ROWS, cpu_row_ops, make_batch, make_state
@@ -52,6 +53,8 @@ def make_proposer(rng: np.random.Generator, state: RowState, ahead: int, device:
         torch.from_numpy(rng.integers(1, 50, (NUM_ROWS, LENGTH // BLOCK_SIZE)).astype(np.int32)).to(device)
         for _ in range(2)
     )
+    if rng.random() < 0.3:  # neither it nor its target has attention
+        tables = ()
     return DraftState(columns[:, 0], most[:, 1], tables, BLOCK_SIZE, ahead, MAX_LEN, NUM_IDS)
 
 
@@ -64,6 +67,9 @@ def run(ops: RowOps, seed: int, ahead: int, device: str) -> list[torch.Tensor]:
     counts = rng.integers(1, 5, 6)
     lines = rng.integers(0, 2, 6)
     batch = draft_batch(rows, counts.tolist(), lines.tolist(), int(rng.integers(0, 4)), device)
+    if not proposer.tables:
+        batch = DraftBatch(*(replace(part, slots=()) for part in (batch.first, batch.next)))
+    taken = proposer.computed.cpu().clamp(max=state.num_computed.cpu())[: NUM_ROWS - 2].contiguous().to(device)
     seen: list[torch.Tensor] = []
 
     def look(part: StepBatch) -> None:
@@ -74,13 +80,36 @@ def run(ops: RowOps, seed: int, ahead: int, device: str) -> list[torch.Tensor]:
     ops.begin_drafts(state, proposer, batch)
     look(batch.first)
     seen.append(batch.first.line_at.cpu().clone())
+    of_states, following = state_runs(batch.first, device), state_runs(batch.next, device)
+    ops.find_draft_runs(proposer, batch, taken, of_states, following)
+    for found in (of_states, following):
+        seen.extend(each.cpu().clone() for each in (found.rows, found.replayed, found.certain, found.kept, taken))
     for draft in range(3):
         num = int(lines.sum())
         chosen = torch.from_numpy(rng.integers(0, NUM_IDS + 2, num).astype(np.int32)).to(device)
         peaks = torch.from_numpy(rng.choice([1.0, 2.0, -3.0, np.nan, np.inf], num, p=[0.4, 0.3, 0.2, 0.05, 0.05]))
         ops.take_draft(state, proposer, batch, (chosen, peaks.float().to(device)), draft, draft == 2)
         look(batch.next)
-    return seen
+    ops.forget_drafts(proposer, batch, taken)
+    return [*seen, proposer.computed.cpu()]
+
+
+def state_runs(batch: StepBatch, device: str) -> StateRuns:
+    columns = torch.full((4, batch.rows.shape[0]), -7, dtype=torch.int32, device=device)
+    return StateRuns(columns[0], batch.query_start, *columns[1:], num_single=0, max_query_len=batch.max_query_len)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["cpu", "triton"])
+def test_lines_are_copied(name: str, dtype: torch.dtype) -> None:
+    """Between tables whose lines are apart in other ways; no other line changes."""
+    ops, device = (cpu_row_ops(), "cpu") if name == "cpu" else (TritonRowOps(), DEVICE)
+    source = torch.randn(3, 5, 7, 6).to(dtype).to(device)[:, :, :4]
+    target = torch.randn(3, 5, 4, 6).to(dtype).to(device)
+    expected = target.clone()
+    expected[:, [3, 0, 4]] = source[:, [3, 0, 4]]
+    ops.copy_lines(source, target, torch.tensor([3, 0, 4, 4], dtype=torch.int32, device=device))
+    assert torch.equal(target, expected)
 
 
 CASES = [(name, ahead, seed) for name in ("cpu", "triton") for ahead in (0, 1) for seed in range(8)]

@@ -26,6 +26,7 @@ class PooledRequest:
         "pooled_np",
         "prompt_token_ids",
         "request_id",
+        "tenant",
     )
 
     token_ids: tuple[int, ...] = ()
@@ -35,7 +36,7 @@ class PooledRequest:
         self, request: EngineRequest, prompt: str | None, warnings: list[str], lora_request: object = None
     ) -> None:
         """lora_request: what outputs say of it, as it was given"""
-        self.request_id = request.request_id
+        self.request_id, self.tenant = request.request_id, request.tenant
         self.prompt_token_ids = request.prompt_token_ids
         self.max_tokens = request.params.max_tokens
         self.metrics = RequestMetrics(arrival_time=request.arrival_time)

@@ -59,7 +59,7 @@ def load_models(
     own = [*target.own_layers, *(range(len(of_target), len(layers)) if links.is_last else ())]
     sizes = None
     if all_layers.state_layers():
-        sizes = StateSizes(target.state_layers(), whole.dtype, config.speculative.num_tokens)
+        sizes = StateSizes(target.state_layers(), whole.dtype, config.speculative.num_tokens, draft.state_layers)
     models = LoadedModels(
         target=target,
         draft=draft,

@@ -60,6 +60,35 @@ class CpuRowOps:
             taken_stride=taken.stride(0), last=taken.shape[0] - 1, num_rows=batch.rows.shape[0],
         )  # fmt: skip
 
+    def find_draft_runs(
+        self, proposer: DraftState, batch: DraftBatch, taken: torch.Tensor, runs: StateRuns, following: StateRuns
+    ) -> None:
+        shared = {
+            "computed": proposer.computed, "taken": taken, "computed_stride": proposer.computed.stride(0),
+            "taken_stride": taken.stride(0), "last": taken.shape[0] - 1,
+        }  # fmt: skip
+        for of_batch, rows, tries in ((runs, batch.first.rows, 0), (following, batch.next.line_rows, 1)):
+            self._c.rows_find_draft_runs(
+                **shared, rows=rows, lines=of_batch.rows, replayed=of_batch.replayed, certain=of_batch.certain,
+                kept=of_batch.kept, num_rows=rows.shape[0], tries=tries,
+            )  # fmt: skip
+
+    def forget_drafts(self, proposer: DraftState, batch: DraftBatch, taken: torch.Tensor) -> None:
+        self._c.rows_forget_drafts(
+            computed=proposer.computed, taken=taken, rows=batch.first.rows, last=taken.shape[0] - 1,
+            computed_stride=proposer.computed.stride(0), taken_stride=taken.stride(0),
+            num_rows=batch.first.rows.shape[0],
+        )  # fmt: skip
+
+    def copy_lines(self, source: torch.Tensor, target: torch.Tensor, lines: torch.Tensor) -> None:
+        size = source.element_size()
+        self._c.rows_copy_lines(
+            target=target, source=source, lines=lines, line_bytes=source[0, 0].numel() * size,
+            source_layer=source.stride(0) * size, source_line=source.stride(1) * size,
+            target_layer=target.stride(0) * size, target_line=target.stride(1) * size, num_lines=lines.shape[0],
+            num_layers=source.shape[0],
+        )  # fmt: skip
+
     def propose_ngram(self, state: RowState, batch: StepBatch, most: torch.Tensor, shortest: int, longest: int) -> None:
         self._c.rows_propose(
             **state_words(state), rows=batch.rows, line_start=batch.line_start, most=most, most_stride=most.stride(0),

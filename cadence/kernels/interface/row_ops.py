@@ -201,3 +201,20 @@ class RowOps(Protocol):
         taken [lines] int32, strided: tokens that the state of each row has taken in; afterwards those that it has once
         the forward is done. Rows without a line, such as the dummy, share the last, whose state stays as it is."""
         ...
+
+    def find_draft_runs(
+        self, proposer: DraftState, batch: DraftBatch, taken: torch.Tensor, runs: StateRuns, following: StateRuns
+    ) -> None:
+        """After `begin_drafts`: what becomes of the states of a model that drafts. `runs`, of batch.first: its states
+        take in all that it computes of each row, and `taken`, as `find_state_runs` has it, is what it has then.
+        `following`, of batch.next: states that are tried take in the token of each row."""
+        ...
+
+    def forget_drafts(self, proposer: DraftState, batch: DraftBatch, taken: torch.Tensor) -> None:
+        """After the last draft: of the batch's rows the proposer has what its states have taken in, and no draft."""
+        ...
+
+    def copy_lines(self, source: torch.Tensor, target: torch.Tensor, lines: torch.Tensor) -> None:
+        """source and target [layers, n, ...] of one type and shape, strided in their first two dimensions alone:
+        target[:, line] = source[:, line] of these lines [R] int32."""
+        ...

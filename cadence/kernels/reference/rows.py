@@ -113,6 +113,28 @@ class ReferenceRowOps:
         runs.kept.copy_(torch.where(moves, torch.minimum(state.num_drafts[rows], room), 0))
         taken[lines[moves]] = (computed + certain)[moves]
 
+    def find_draft_runs(
+        self, proposer: DraftState, batch: DraftBatch, taken: torch.Tensor, runs: StateRuns, following: StateRuns
+    ) -> None:
+        last = len(taken) - 1
+        for of_batch, rows in ((runs, batch.first.rows), (following, batch.next.line_rows)):
+            of_batch.rows.copy_(rows.clamp(max=last))
+            of_batch.replayed.zero_()
+            of_batch.kept.zero_()
+        rows, lines = batch.first.rows.long(), runs.rows.long()
+        computed = torch.where(lines < last, proposer.computed[rows], taken[lines])
+        runs.certain.copy_(computed - taken[lines])
+        following.certain.copy_(following.rows < last)
+        taken[lines] = computed
+
+    def forget_drafts(self, proposer: DraftState, batch: DraftBatch, taken: torch.Tensor) -> None:
+        rows = batch.first.rows[batch.first.rows < len(taken) - 1].long()
+        proposer.computed[rows] = taken[rows]
+
+    def copy_lines(self, source: torch.Tensor, target: torch.Tensor, lines: torch.Tensor) -> None:
+        at = lines.long()
+        target[:, at] = source[:, at]
+
     def propose_ngram(self, state: RowState, batch: StepBatch, most: torch.Tensor, shortest: int, longest: int) -> None:
         has_line = batch.line_start.diff() > 0
         for row in batch.rows[has_line].tolist():

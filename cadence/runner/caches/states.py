@@ -10,6 +10,7 @@ import torch
 
 from cadence.core.state_spec import LayerState, StateRoom
 from cadence.device.base import Device
+from cadence.kernels.interface.row_ops import RowOps
 from cadence.kernels.interface.state_ops import StateTable
 from cadence.models.interface.row_states import LayerTables
 
@@ -21,14 +22,21 @@ class StateSizes:
     layers: Sequence[LayerState]
     dtype: torch.dtype  # of activations
     most_drafts: int  # of a row
+    drafter: Sequence[LayerState] = ()  # of a model that drafts for them
+
+    @property
+    def of_drafter(self) -> StateSizes:
+        """It keeps a state twice, once to try tokens on; of a token, nothing more."""
+        return StateSizes(self.drafter, self.dtype, 0)
 
     @property
     def row_bytes(self) -> int:
-        return sum(layer.row_bytes(self.most_drafts, self.dtype.itemsize) for layer in self.layers)
+        own = sum(layer.row_bytes(self.most_drafts, self.dtype.itemsize) for layer in self.layers)
+        return own + 2 * sum(layer.row_bytes(0, self.dtype.itemsize) for layer in self.drafter)
 
     @property
     def snapshot_bytes(self) -> int:
-        return sum(layer.snapshot_bytes(self.dtype.itemsize) for layer in self.layers)
+        return sum(layer.snapshot_bytes(self.dtype.itemsize) for layer in (*self.layers, *self.drafter))
 
 
 class AlikeLayers:
@@ -46,6 +54,11 @@ class AlikeLayers:
     def tables(self) -> list[LayerTables]:
         each = zip(self._inputs, self._state, self._kept, strict=True)
         return [LayerTables(inputs, StateTable(state, kept)) for inputs, state, kept in each]
+
+    @property
+    def taken_in(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """What states are made of: inputs [n, lines, K - 1, C], state [n, lines, …]"""
+        return self._inputs[:, :, : self._last], self._state
 
     def clear(self, rows: torch.Tensor) -> None:
         self._inputs.index_fill_(1, rows, 0)
@@ -73,6 +86,13 @@ class StateMemory:
             at: tables for kind in kinds for at, tables in zip(members[kind], self._alike[kind].tables(), strict=True)
         }
         self.layers = tuple(by_place[at] for at in range(len(sizes.layers)))
+
+    def copy_to(self, other: StateMemory, lines: torch.Tensor, ops: RowOps) -> None:
+        """lines [n] int32. Of the same layers; it may be recorded."""
+        for kind, layers in self._alike.items():
+            for source, target in zip(layers.taken_in, other._alike[kind].taken_in, strict=True):
+                if source[0, 0].numel():
+                    ops.copy_lines(source, target, lines)
 
     def clear(self, rows: Sequence[int]) -> None:
         if rows and self._alike:

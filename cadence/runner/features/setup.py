@@ -31,6 +31,7 @@ from cadence.runner.drivers.choose import driver_of
 from cadence.runner.feature import DeviceFeature, InputHook
 from cadence.runner.features.adapters.rows import AdapterRows, DeviceAdapters
 from cadence.runner.features.alignment.rows import AlignedRows, DeviceAlignment
+from cadence.runner.features.drafts.drafted_states import DraftedStates, NoDraftedStates
 from cadence.runner.features.drafts.looked_up import LookedUpDrafts
 from cadence.runner.features.drafts.model_drafts import ModelDrafts, ModelDraftsParts
 from cadence.runner.features.drafts.rows import DeviceDrafts, DraftedRows, DraftRows
@@ -42,6 +43,7 @@ from cadence.runner.features.media.encode import DeviceMedia
 from cadence.runner.features.media.rope import ROPE, DeviceRope, RopeTable
 from cadence.runner.features.pooling.pairs import PairRows
 from cadence.runner.features.pooling.rows import DevicePooling, PooledRows
+from cadence.runner.features.states.drafter import DrafterStates
 from cadence.runner.features.states.feature import DeviceStates
 from cadence.runner.features.states.rows import StateRows
 from cadence.runner.forward_pass import ForwardParts, ForwardPass
@@ -101,7 +103,8 @@ def build_parts(
         device=device, ops=ops, requests=requests, blocks=blocks, sampler=sampler, shapes=shapes, graphs=graphs
     )
     others = _of_models(base, models, limits, layout)
-    drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer, _of_drafts(models, others))
+    of_drafts = _of_drafts(base, models, others)
+    drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer, of_drafts)
     features = [*others, *drafts, *_of_every_model(base, model, limits)]
     forward = _forward(base, model, after, features, layout.block_size)
     of_features = [table for feature in features for table in feature.tables]
@@ -263,10 +266,21 @@ def _rope(base: _Base, model: CausalLM, limits: RunnerLimits) -> list[DeviceFeat
     return [DeviceRope(RopeTable(base.device, limits.num_rows, base.ops, base.shapes, model.axes()))]
 
 
-def _of_drafts(models: LoadedModels, features: Sequence[DeviceFeature]) -> list[InputHook]:
-    """Input hooks of features that a draft model's forwards go through, too."""
+@dataclass(frozen=True, slots=True)
+class _OfDrafts:
+    """What a draft model has of features."""
+
+    inputs: Sequence[InputHook]  # that its forwards go through, too
+    states: DraftedStates
+
+
+def _of_drafts(base: _Base, models: LoadedModels, features: Sequence[DeviceFeature]) -> _OfDrafts:
     names = (ENCODER,) if models.draft.readers else ()
-    return [hook for feature in features for hook in feature.inputs if hook.name in names]
+    inputs = [hook for feature in features for hook in feature.inputs if hook.name in names]
+    rows = [feature.rows for feature in features if isinstance(feature, DeviceStates)]
+    if not (rows and models.draft.state_layers):
+        return _OfDrafts(inputs, NoDraftedStates())
+    return _OfDrafts(inputs, DrafterStates(base.device, rows[0], base.ops.rows, base.shapes))
 
 
 def _drafts(
@@ -276,9 +290,9 @@ def _drafts(
     block_size: int,
     waiting: WaitingPositions,
     new_proposer: ProposerFactory,
-    inputs: Sequence[InputHook],
+    of_drafts: _OfDrafts,
 ) -> tuple[list[DeviceFeature], AfterSample]:
-    """inputs: of a draft model's forwards -> the feature, or none, and what is proposed after a forward"""
+    """-> the feature, or none, and what is proposed after a forward"""
     if not limits.speculative.enabled:
         return [], NothingAfter()
     rows, drafted = DraftRows(base.device, limits.num_rows), DraftedRows(base.device, limits.num_rows)
@@ -305,7 +319,8 @@ def _drafts(
             quiet_row=base.requests.quiet_row,
             rows=state,
             waiting=waiting,
-            inputs=inputs,
+            inputs=of_drafts.inputs,
+            states=of_drafts.states,
         )
         return [DeviceDrafts(rows, [drafted, waiting])], ModelDrafts(parts)
     proposer = new_proposer(limits.speculative, base.ops, rows.most)

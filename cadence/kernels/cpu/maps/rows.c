@@ -1,5 +1,5 @@
 /* Rows moving from one token to the next. */
-#include "runtime/common.h"
+#include "maps/row_maps.h"
 
 #define NO_TOKEN (-1)
 #define FAILED (-2)
@@ -141,6 +141,41 @@ EXPORT void call_rows_find_state_runs(const void *words) {
         w->kept[r] = !moves ? 0 : drafts < room ? drafts : (int32_t)room;
         if (moves) *taken = computed + certain;
     }
+}
+
+EXPORT void call_rows_find_draft_runs(const void *words) {
+    const struct rows_find_draft_runs *w = words;
+    for (int64_t r = 0; r < w->num_rows; r++) {
+        int64_t row = w->rows[r], line = row < w->last ? row : w->last;
+        int32_t *taken = w->taken + line * w->taken_stride, computed = w->computed[row * w->computed_stride];
+        int moves = line < w->last;
+        w->lines[r] = (int32_t)line;
+        w->replayed[r] = w->kept[r] = 0;
+        w->certain[r] = !moves ? 0 : w->tries ? 1 : computed - *taken;
+        if (moves && !w->tries) *taken = computed;
+    }
+}
+
+EXPORT void call_rows_forget_drafts(const void *words) {
+    const struct rows_forget_drafts *w = words;
+    for (int64_t r = 0; r < w->num_rows; r++)
+        if (w->rows[r] < w->last)
+            w->computed[w->rows[r] * w->computed_stride] = w->taken[w->rows[r] * w->taken_stride];
+}
+
+static void copy_lines(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const struct rows_copy_lines *w = work;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t layer = item / w->num_lines, line = w->lines[item % w->num_lines];
+        memcpy(w->target + layer * w->target_layer + line * w->target_line,
+               w->source + layer * w->source_layer + line * w->source_line, (size_t)w->line_bytes);
+    }
+}
+
+/* A line that is named twice is the dummy's, in which nothing is. */
+EXPORT void call_rows_copy_lines(const void *words) {
+    const struct rows_copy_lines *w = words;
+    share_rows(w->num_layers * w->num_lines, w->line_bytes / 4, copy_lines, (void *)w);
 }
 
 /* Where the last tokens [length - n, length) stood before -> the end of the longest match, of these the latest; 0 if

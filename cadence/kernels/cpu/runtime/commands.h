@@ -448,6 +448,26 @@ struct rows_find_state_runs {
     int64_t taken_stride, last, num_rows;
 };
 
+/* The same of a model that drafts; where it tries, the token of each row is all there is. */
+struct rows_find_draft_runs {
+    const int32_t *computed, *rows;
+    int32_t *taken, *lines, *replayed, *certain, *kept;
+    int64_t computed_stride, taken_stride, last, num_rows, tries;
+};
+
+struct rows_forget_drafts {
+    int32_t *computed;
+    const int32_t *taken, *rows;
+    int64_t computed_stride, taken_stride, last, num_rows;
+};
+
+struct rows_copy_lines {
+    char *target;
+    const char *source;
+    const int32_t *lines;
+    int64_t line_bytes, source_layer, source_line, target_layer, target_line, num_lines, num_layers;
+};
+
 struct rows_propose {
     RowState state;
     const int32_t *rows, *line_start, *most;

@@ -28,10 +28,10 @@ def _begin(
     at_ptr, line_rows_ptr, lengths_ptr, line_lens_ptr,
     tokens_ptr, computed_ptr, quiet_ptr, drafted_ptr, before_ptr, table_ptr,
     tokens_stride, scalar_stride, drafted_stride, before_stride, table_stride, num_rows, num_tokens, max_len, num_ids,
-    AHEAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, AT_ONCE: tl.constexpr,
+    AHEAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, AT_ONCE: tl.constexpr, HAS_TABLE: tl.constexpr,
 ):  # fmt: skip
     """A program per run and piece of it; those of the run after the last fill in the padding. before: what the proposer
-    had of each row, which stays as it is while all programs look."""
+    had of each row, which stays as it is while all programs look. Without a table, slots_ptr is that of positions."""
     run = tl.program_id(0)
     begin = tl.load(start_ptr + run)
     token = begin + tl.program_id(1) * AT_ONCE + tl.arange(0, AT_ONCE)
@@ -53,8 +53,9 @@ def _begin(
         ids = tl.load(tokens_ptr + row * tokens_stride + position + AHEAD, mask=real, other=0)
         tl.store(ids_ptr + token, tl.minimum(ids, num_ids - 1), mask=inside)
         tl.store(positions_ptr + token, position.to(tl.int64), mask=inside)
-        block = tl.load(table_ptr + row * table_stride + position // BLOCK_SIZE, mask=real, other=0).to(tl.int64)
-        tl.store(slots_ptr + token, tl.where(real, block * BLOCK_SIZE + position % BLOCK_SIZE, 0), mask=inside)
+        if HAS_TABLE:
+            block = tl.load(table_ptr + row * table_stride + position // BLOCK_SIZE, mask=real, other=0).to(tl.int64)
+            tl.store(slots_ptr + token, tl.where(real, block * BLOCK_SIZE + position % BLOCK_SIZE, 0), mask=inside)
         if tl.program_id(1) == 0:
             tl.store(lens_ptr + run, start + end - begin)
             tl.store(drafted_ptr + row * drafted_stride, start + num_real, mask=idle == 0)
@@ -70,9 +71,10 @@ def _take(
     rows_ptr, chosen_ptr, peaks_ptr, ids_ptr, positions_ptr, slots_ptr, lens_ptr, lengths_ptr,
     tokens_ptr, computed_ptr, max_ptr, quiet_ptr, drafts_ptr, drafted_ptr, most_ptr, table_ptr,
     tokens_stride, scalar_stride, drafted_stride, most_stride, table_stride, longest, num_ids, draft,
-    AHEAD: tl.constexpr, LAST: tl.constexpr, AGAIN: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    AHEAD: tl.constexpr, LAST: tl.constexpr, AGAIN: tl.constexpr, BLOCK_SIZE: tl.constexpr, HAS_TABLE: tl.constexpr,
 ):  # fmt: skip
-    """AGAIN: the row has taken the draft before, for another group: only its slot is missing."""
+    """AGAIN: the row has taken the draft before, for another group: only its slot is missing. Without a table, there
+    are no slots."""
     line = tl.program_id(0)
     row = tl.load(rows_ptr + line).to(tl.int64)
     newest = tl.load(computed_ptr + row * scalar_stride)
@@ -97,7 +99,7 @@ def _take(
             tl.store(positions_ptr + line, tl.where(taken, position, 0).to(tl.int64))
             tl.store(lens_ptr + line, tl.where(taken, position + 1, 1))
             tl.store(lengths_ptr + line, place + 1)
-    if LAST == 0:
+    if HAS_TABLE and LAST == 0:
         block = tl.load(table_ptr + row * table_stride + position // BLOCK_SIZE, mask=taken, other=0).to(tl.int64)
         tl.store(slots_ptr + line, tl.where(taken, block * BLOCK_SIZE + position % BLOCK_SIZE, 0))
 
@@ -109,14 +111,16 @@ def begin_drafts(state: RowState, proposer: DraftState, batch: DraftBatch) -> No
     at_once = min(_AT_ONCE, triton.next_power_of_2(first.max_query_len))
     grid = (num_rows + 1, triton.cdiv(first.max_query_len, at_once))
     before = proposer.computed.clone()  # the programs of a row write what others still read
-    for table, slots in zip(proposer.tables, first.slots, strict=True):  # all but the slots come out the same each time
+    groups = list(zip(proposer.tables, first.slots, strict=True))
+    for table, slots in groups or [(state.tokens, first.positions)]:  # all but the slots come out the same each time
         _begin[grid](
             first.rows, first.query_start, first.line_start, first.ids, first.positions, slots, first.seq_lens,
             first.line_at, first.line_rows, first.line_lengths, batch.next.seq_lens,
             state.tokens, state.num_computed, state.quiet, proposer.computed, before, table,
             state.tokens.stride(0), state.quiet.stride(0), proposer.computed.stride(0), before.stride(0),
             table.stride(0), num_rows, num_tokens, proposer.max_len, proposer.num_ids,
-            AHEAD=proposer.ahead, BLOCK_SIZE=proposer.block_size, AT_ONCE=at_once, num_warps=1 if at_once <= 32 else 4,
+            AHEAD=proposer.ahead, BLOCK_SIZE=proposer.block_size, AT_ONCE=at_once, HAS_TABLE=bool(groups),
+            num_warps=1 if at_once <= 32 else 4,
         )  # fmt: skip
 
 
@@ -125,7 +129,8 @@ def take_draft(
 ) -> None:
     """`RowOps.take_draft`."""
     following = batch.next
-    groups = list(zip(proposer.tables, following.slots, strict=True))
+    has_table = bool(proposer.tables)
+    groups = list(zip(proposer.tables, following.slots, strict=True)) or [(state.tokens, following.positions)]
     for index, (table, slots) in enumerate(groups[:1] if last else groups):
         _take[(following.line_rows.shape[0],)](
             following.line_rows, *chosen, following.ids, following.positions, slots, following.seq_lens,
@@ -134,5 +139,6 @@ def take_draft(
             proposer.most, table,
             state.tokens.stride(0), state.quiet.stride(0), proposer.computed.stride(0), proposer.most.stride(0),
             table.stride(0), proposer.max_len, proposer.num_ids, draft,
-            AHEAD=proposer.ahead, LAST=int(last), AGAIN=int(index > 0), BLOCK_SIZE=proposer.block_size, num_warps=1,
+            AHEAD=proposer.ahead, LAST=int(last), AGAIN=int(index > 0), BLOCK_SIZE=proposer.block_size,
+            HAS_TABLE=has_table, num_warps=1,
         )  # fmt: skip

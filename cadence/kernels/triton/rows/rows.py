@@ -25,7 +25,7 @@ from cadence.kernels.reference.rows import ReferenceRowOps
 from cadence.kernels.triton.common.launch import quick
 from cadence.kernels.triton.rows.drafts import begin_drafts, store_padding, take_draft
 from cadence.kernels.triton.rows.kept_states import keep_states, kept_states
-from cadence.kernels.triton.rows.state_runs import find_state_runs
+from cadence.kernels.triton.rows.state_runs import copy_lines, find_draft_runs, find_state_runs, forget_drafts
 
 _AT_ONCE = 256  # tokens of a run that one program gathers
 _SEARCHED = 1024  # places of a row that are looked at together
@@ -180,6 +180,17 @@ class TritonRowOps:
 
     def find_state_runs(self, state: RowState, batch: StepBatch, taken: torch.Tensor, runs: StateRuns) -> None:
         find_state_runs(state, batch, taken, runs)
+
+    def find_draft_runs(
+        self, proposer: DraftState, batch: DraftBatch, taken: torch.Tensor, runs: StateRuns, following: StateRuns
+    ) -> None:
+        find_draft_runs(proposer, batch, taken, runs, following)
+
+    def forget_drafts(self, proposer: DraftState, batch: DraftBatch, taken: torch.Tensor) -> None:
+        forget_drafts(proposer, batch, taken)
+
+    def copy_lines(self, source: torch.Tensor, target: torch.Tensor, lines: torch.Tensor) -> None:
+        copy_lines(source, target, lines)
 
     def propose_ngram(self, state: RowState, batch: StepBatch, most: torch.Tensor, shortest: int, longest: int) -> None:
         _propose[(batch.rows.shape[0],)](

@@ -14,10 +14,12 @@ from cadence.kernels.interface.ops import NO_IDS, Ops
 from cadence.kernels.interface.row_ops import DraftBatch, DraftState, RowState, StepBatch
 from cadence.models.interface.model import ForwardContext, LayerCache, ModelInputs
 from cadence.models.interface.model_proposer import DraftStates
+from cadence.models.interface.row_states import RowStates
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.after_sample import BeginsWith, States
 from cadence.runner.buffers import StepBuffers
 from cadence.runner.feature import InputHook
+from cadence.runner.features.drafts.drafted_states import DraftedStates
 from cadence.runner.features.drafts.waiting_positions import WaitingPositions
 from cadence.runner.graphs import StepGraphs, StepOutputs
 from cadence.runner.layout import MODEL_RUN, BatchLayout
@@ -42,6 +44,7 @@ class ModelDraftsParts:
     rows: RowState
     waiting: WaitingPositions
     inputs: Sequence[InputHook]  # of every forward of the draft model
+    states: DraftedStates
 
 
 class ModelDrafts:
@@ -64,7 +67,8 @@ class ModelDrafts:
         self._at_first = torch.zeros(1, dtype=torch.int64, device=device.torch_device)
         vocabulary = proposer.vocabulary
         self._ids = NO_IDS if vocabulary.same else vocabulary.target_ids.int()
-        self._has_keys = bool(proposer.kv_layers())
+        self._states = parts.states
+        self._remembers = parts.states.remembers or bool(proposer.kv_layers())
         self._waits = parts.draft.waits
         self._graphs = StepGraphs(device)
         self._shape = _NOTHING  # of draft 0, as it was named last
@@ -99,7 +103,7 @@ class ModelDrafts:
         drafts = self._batch(shape)
         following = drafts.next
         ops.rows.begin_drafts(state, self._parts.drafted, drafts)
-        if not shape.num_tokens or not (shape.depth or self._has_keys):
+        if not shape.num_tokens or not (shape.depth or self._remembers):
             return
         (for_logits, hidden), ctx = self._begin(drafts, states, shape.depth)
         for draft in range(shape.depth if shape.num_lines else 0):
@@ -109,14 +113,16 @@ class ModelDrafts:
             chosen = self._parts.sampler.draw_draft(logits, *places, draft, self._ids)
             ops.rows.take_draft(state, self._parts.drafted, drafts, chosen, draft, last)
             if not last:
-                ctx = self._context(following, EVERY_TOKEN)
+                ctx = self._context(following, EVERY_TOKEN, self._states.following(drafts, draft + 1))
                 inputs = ModelInputs(following.ids, following.positions)
                 for_logits, hidden = proposer.forward(inputs, hidden, ctx, draft + 1)
+        self._states.end(self._parts.drafted, drafts)
 
     def _begin(self, drafts: DraftBatch, states: States, depth: int) -> tuple[DraftStates, ForwardContext]:
         """The forward of draft 0, after `begin_drafts` -> its states and its context"""
         first = drafts.first
-        ctx = self._context(first, self._wanted(drafts, depth))
+        own = self._states.first(self._parts.drafted, drafts)
+        ctx = self._context(first, self._wanted(drafts, depth), own)
         hidden = self._proposer.combine(states, ctx)
         return self._proposer.forward(ModelInputs(first.ids, first.positions), hidden, ctx, 0), ctx
 
@@ -153,11 +159,11 @@ class ModelDrafts:
         """Of draft 0. Where no drafts are asked for, a model pauses, and catches up when they are."""
         if self._proposer.ahead:
             return layout.of_head(num_waiting)
-        return layout.empty() if pauses else layout.of_model()
+        return layout.empty() if pauses else layout.of_model(0 if self._states.remembers else MODEL_RUN)
 
     def _decode_shape(self, shape: StepShape, depth: int) -> StepShape:
         """Of draft 0, after a forward of `shape` in which every row decodes; padding included."""
-        run = shape.max_query_len if self._proposer.ahead else MODEL_RUN
+        run = shape.max_query_len if self._proposer.ahead or self._states.remembers else MODEL_RUN
         tokens, lines = shape.num_tokens if self._proposer.ahead else run * shape.num_rows, shape.num_rows
         if not (self._proposer.ahead or depth):
             run, tokens, lines = 1, 0, 0
@@ -200,8 +206,9 @@ class ModelDrafts:
             return EVERY_TOKEN
         return LastTokens(first.line_at, first.line_rows, following.seq_lens, following.query_start)
 
-    def _context(self, batch: StepBatch, wanted: Wanted) -> ForwardContext:
-        ctx = ForwardContext(self._parts.ops, batch.attention(self._parts.drafted.tables), self._caches, wanted)
+    def _context(self, batch: StepBatch, wanted: Wanted, states: RowStates) -> ForwardContext:
+        attention = batch.attention(self._parts.drafted.tables)
+        ctx = ForwardContext(self._parts.ops, attention, self._caches, wanted, states=states)
         for hook in self._parts.inputs:
             ctx = hook.extend(ctx, batch)
         return ctx

@@ -14,11 +14,11 @@ class DeviceStates(DeviceFeature):
 
     def __init__(self, rows: StateRows) -> None:
         self.tables = self.inputs = [rows]
-        self._rows = rows
+        self.rows = rows
 
     def allocate(self, room: StateRoom) -> None:
-        self._rows.allocate(room)
+        self.rows.allocate(room)
 
     def apply(self, payload: list[tuple[int, int]]) -> None:
         for row, slot in payload:
-            self._rows.memory.save(row, slot)
+            self.rows.save(row, slot)

@@ -18,6 +18,29 @@ from cadence.runner.caches.states import StateMemory, StateSizes
 from cadence.runner.layout import BatchLayout
 from cadence.runner.shapes import Shapes
 
+_COLUMNS = {"taken": "i32", "drafter": "i32"}  # tokens that states have taken in: the model's, those of one that drafts
+
+
+class RunBuffers:
+    """Where `StateRuns` of every forward lie: their leading part."""
+
+    def __init__(self, device: Device, shapes: Shapes) -> None:
+        size = (4, max(shapes.most_rows, 1))
+        self._columns = torch.zeros(size, dtype=torch.int32, device=device.torch_device)
+
+    def of(self, batch: StepBatch) -> StateRuns:
+        count = batch.rows.shape[0]
+        rows, replayed, certain, kept = (column[:count] for column in self._columns)
+        return StateRuns(
+            rows=rows,
+            query_start=batch.query_start,
+            replayed=replayed,
+            certain=certain,
+            kept=kept,
+            num_single=batch.num_single,
+            max_query_len=batch.max_query_len,
+        )
+
 
 class StateRows:
     """A `RequestTable` and an `InputHook`, of every forward. The device itself counts the tokens that states have taken
@@ -30,23 +53,24 @@ class StateRows:
         self._sizes = sizes
         self._ops = ops
         self._rows = rows
-        most = max(shapes.most_rows, 1)
-        columns = torch.zeros((4, most), dtype=torch.int32, device=device.torch_device)
-        self._lines, self._replayed, self._certain, self._kept = columns
+        self._buffers = RunBuffers(device, shapes)
         self._fresh: list[int] = []  # rows that begin without a token
         self._restored: list[tuple[int, int]] = []  # (slot, row) of those that begin with a snapshot
         self.allocate(StateRoom(0))
 
     def allocate(self, room: StateRoom) -> None:
         """Rows have states from now on; until then there is the dummy's alone, which all share and none changes."""
-        self.memory = StateMemory(self._device, self._sizes, room)
-        self._scalars = RowScalars(self._device, room.rows + 1, {"taken": "i32"})
+        self._memory = StateMemory(self._device, self._sizes, room)
+        self.drafter = StateMemory(self._device, self._sizes.of_drafter, room)
+        self.tried = StateMemory(self._device, self._sizes.of_drafter, StateRoom(room.rows))  # its states with drafts
+        self._scalars = RowScalars(self._device, room.rows + 1, _COLUMNS)
         self._taken = self._scalars.get("taken")  # [rows + 1] int32, strided
+        self.taken_by_drafter = self._scalars.get("drafter")  # the same
 
     def add(self, row: int, request: NewRow) -> None:
-        if row >= self.memory.num_rows:
+        if row >= self._memory.num_rows:
             return  # the dummy
-        self._scalars.set(row, taken=request.num_computed)
+        self._scalars.set(row, taken=request.num_computed, drafter=request.num_computed)
         slot = request.payloads.get(STATES)
         if slot is None:
             self._fresh.append(row)
@@ -58,26 +82,22 @@ class StateRows:
 
     def flush(self) -> None:
         self._scalars.flush()
-        self.memory.clear(self._fresh)
-        for slot, row in self._restored:
-            self.memory.restore(slot, row)
+        for memory in (self._memory, self.drafter):
+            memory.clear(self._fresh)
+            for slot, row in self._restored:
+                memory.restore(slot, row)
         self._fresh.clear()
         self._restored.clear()
+
+    def save(self, row: int, slot: int) -> None:
+        self._memory.save(row, slot)
+        self.drafter.save(row, slot)
 
     def joins(self, layout: BatchLayout) -> bool:
         return True
 
     def extend(self, ctx: ForwardContext, batch: StepBatch) -> ForwardContext:
         """Of a forward once; where its context is made again, for heads and logits, no layer reads the runs."""
-        count = batch.rows.shape[0]
-        runs = StateRuns(
-            rows=self._lines[:count],
-            query_start=batch.query_start,
-            replayed=self._replayed[:count],
-            certain=self._certain[:count],
-            kept=self._kept[:count],
-            num_single=batch.num_single,
-            max_query_len=batch.max_query_len,
-        )
+        runs = self._buffers.of(batch)
         self._ops.find_state_runs(self._rows, batch, self._taken, runs)
-        return replace(ctx, states=RowStates(self.memory.layers, runs))
+        return replace(ctx, states=RowStates(self._memory.layers, runs))
