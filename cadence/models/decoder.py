@@ -67,7 +67,7 @@ class MixerLayer(nn.Module):
 class SandwichLayer(nn.Module):
     """As `PreNormLayer`, and each block's output is normalised once more before it joins the stream."""
 
-    def __init__(self, attn: Attention, mlp: GatedMLP, before: tuple[Norm, Norm], after: tuple[Norm, Norm]) -> None:
+    def __init__(self, attn: Attention, mlp: FeedForward, before: tuple[Norm, Norm], after: tuple[Norm, Norm]) -> None:
         super().__init__()
         self.attn, self.mlp = attn, mlp
         self.attn_norm, self.mlp_norm = before
@@ -97,7 +97,23 @@ class PostNormLayer(nn.Module):
         return self.mlp_norm.add(self.mlp(x, ctx), x, ctx)[0]
 
 
-Layer = PreNormLayer | MixerLayer | SandwichLayer | PostNormLayer
+class ParallelLayer(nn.Module):
+    """Attention and the feed-forward block side by side: both are of the stream as it comes in, after a norm each, or
+    after one that they share."""
+
+    def __init__(self, attn: Attention, mlp: FeedForward, attn_norm: Norm, mlp_norm: Norm | None = None) -> None:
+        super().__init__()
+        self.attn, self.mlp = attn, mlp
+        self.attn_norm, self.mlp_norm = attn_norm, mlp_norm
+
+    def forward(self, x: torch.Tensor, residual: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> Stream:
+        normed, residual = self.attn_norm.add(x, residual, ctx)
+        kept = self.attn.kept(residual, ctx)
+        beside = self.attn.kept(normed, ctx) if self.mlp_norm is None else self.mlp_norm(kept, ctx)
+        return ctx.ops.add(self.attn(normed, inputs, ctx), self.mlp(beside, ctx)), kept
+
+
+Layer = PreNormLayer | MixerLayer | SandwichLayer | PostNormLayer | ParallelLayer
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pytest
 
 from cadence import LLM, RequestOutput, SamplingParams
 from tests.helpers import oracle
-from tests.helpers.tiny_models import FAMILIES, VOCAB
+from tests.helpers.tiny_models import FAMILIES, USUAL, VOCAB
 from tests.helpers.tiny_states import STATE_FAMILIES
 from tests.helpers.wide import DIFFERENT, mostly_wide
 
@@ -36,7 +36,7 @@ def prompts_of(lengths: Sequence[int]) -> list[list[int]]:
     return [[rng.randrange(3, VOCAB) for _ in range(length)] for length in lengths]
 
 
-@pytest.mark.parametrize("pair", FAMILIES, indirect=True)
+@pytest.mark.parametrize("pair", mostly_wide(FAMILIES, USUAL), indirect=True)
 def test_tokens_and_logprobs_of_one_prompt(pair: tuple[LLM, Any]) -> None:
     llm, reference = pair
     prompt = prompts_of([SHORT])[0]

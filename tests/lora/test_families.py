@@ -21,10 +21,25 @@ from tests.helpers.wide import DIFFERENT, each_once, mostly_wide
 pytestmark = pytest.mark.device
 
 LENGTH = 40
-ENDS = {"opt": ("embed_tokens", "lm_head"), "gpt2": ("wte", "lm_head")}
-FUSED = {"gpt2": ["c_attn", "c_proj", "c_fc"], "phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]}
+ENDS = {
+    "opt": ("embed_tokens", "lm_head"),
+    **dict.fromkeys(("gpt2", "gptj", "mpt"), ("wte", "lm_head")),
+    **dict.fromkeys(("bloom", "falcon"), ("word_embeddings", "lm_head")),
+    "gpt_neox": ("embed_in", "embed_out"),
+}
+_MLP = ["dense_h_to_4h", "dense_4h_to_h"]
+FUSED = {
+    "gpt2": ["c_attn", "c_proj", "c_fc"],
+    "phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"],
+    **{family: ["query_key_value", "dense", *_MLP] for family in ("bloom", "falcon", "gpt_neox")},
+    "mpt": ["Wqkv", "out_proj", "up_proj", "down_proj"],
+    "gptj": ["q_proj", "k_proj", "v_proj", "out_proj", "fc_in", "fc_out"],
+    "phi": ["q_proj", "k_proj", "v_proj", "dense", "fc1", "fc2"],
+    "starcoder2": ["q_proj", "k_proj", "v_proj", "o_proj", "c_fc", "c_proj"],
+    **{family: ["q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "down_proj"] for family in ("glm", "glm4")},
+}
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-EXPERTS = ("qwen3_moe", "mixtral")
+EXPERTS = ("qwen3_moe", "mixtral", "granite_moe")
 STATES = {  # PEFT adapts no last projection of a family of Mamba
     "mamba": ["in_proj", "x_proj"],
     "falcon_mamba": ["in_proj", "x_proj"],
@@ -50,13 +65,18 @@ def linears(family: str) -> list[str]:
         return LINEARS[:4]  # experts have no adapters
     if family in STATES:
         return STATES[family]
-    return OPT if family.startswith("opt") else FUSED.get(family.partition("_")[0], LINEARS)
+    return OPT if family.startswith("opt") else FUSED.get(_name(family), LINEARS)
 
 
 def ends(family: str) -> tuple[str, str]:
     if family.removeprefix("falcon_").startswith("mamba"):
         return "embeddings", "lm_head"
-    return ENDS.get(family.partition("_")[0], ("embed_tokens", "lm_head"))
+    return ("embed_tokens", "lm_head") if family in STATES else ENDS.get(_name(family), ("embed_tokens", "lm_head"))
+
+
+def _name(family: str) -> str:
+    """Without what sets a version apart."""
+    return "gpt_neox" if family.startswith("gpt_neox") else family.partition("_")[0]
 
 
 def tokens(count: int) -> list[int]:
@@ -124,7 +144,8 @@ def test_variants(variant: str, kernels: str, tiny_model: Callable[[str], Path],
     check(tiny_model("llama_bias"), tmp_path, config, cpu() if kernels == "cpu" else ReferenceOps())
 
 
-OTHERS = ["gpt2", "opt", "opt_postnorm", "phi3", "gemma3", "qwen2", "falcon_h1_bias", "granite_hybrid"]
+OTHERS = ["gpt2", "opt", "opt_postnorm", "phi3", "gemma3", "qwen2", "gpt_neox", "cohere"]
+OTHERS += ["falcon_h1_bias", "granite_hybrid"]
 
 
 @pytest.mark.parametrize("family", mostly_wide(OTHERS, ["gpt2", "opt_postnorm", "gemma3"]))

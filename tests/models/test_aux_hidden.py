@@ -11,7 +11,8 @@ import torch
 from cadence.models.interface.aux_hidden import AuxHiddenStates
 from tests.helpers.one_sequence import OneSequence, load
 from tests.helpers.oracle import load_oracle
-from tests.helpers.tiny_models import FAMILIES, VOCAB
+from tests.helpers.tiny_models import FAMILIES, USUAL, VOCAB
+from tests.helpers.wide import mostly_wide
 
 pytestmark = pytest.mark.device
 
@@ -22,7 +23,7 @@ IDS = torch.randint(3, VOCAB, (50,), generator=torch.Generator().manual_seed(3))
 WITH_STATES = ["jamba", "bamba", "granite_hybrid", "falcon_h1", "lfm2", "qwen3_next"]
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, *WITH_STATES])
+@pytest.mark.parametrize("family", mostly_wide([*FAMILIES, *WITH_STATES], [*USUAL, "bamba"]))
 def test_streams_that_enter_layers_are_those_of_transformers(family: str, tiny_model: Callable[[str], Path]) -> None:
     directory = tiny_model(family)
     model, aux = OneSequence(load(directory)), AuxHiddenStates((3, 0, 1))

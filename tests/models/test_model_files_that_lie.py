@@ -36,9 +36,21 @@ pytestmark = pytest.mark.engine
 
 SECONDS = 60.0  # of CPU time, for each: a hundred times what it takes, and less than what grows with a lie would take
 MEGABYTES = 400  # for all that one test tries
-NO_FIELDS = {"rope_parameters", "rope_scaling", "text_config", "architectures"}  # sections, checked by themselves
+NO_FIELDS = {"rope_parameters", "rope_scaling", "text_config", "attn_config", "architectures"}  # or checked apart
 ONCE = ["llama_yarn", "gemma3", "gpt2", "opt", "phi3_longrope", "qwen2", "smollm3", "llama_dynamic", "llama3"]
-ONCE += ["qwen3_moe_mixed", "mixtral"]
+ONCE += [
+    "qwen3_moe_mixed",
+    "mixtral",
+    "granite_moe",
+    "gpt_neox",
+    "starcoder2",
+    "cohere2",
+    "stablelm",
+    "gptj",
+    "bloom",
+    "mpt",
+]
+ONCE += ["falcon_grouped", "exaone4"]
 WITH_STATES = ["mamba", "falcon_mamba", "mamba2", "jamba", "bamba", "granite_hybrid", "falcon_h1", "lfm2", "qwen3_next"]
 
 
