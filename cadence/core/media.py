@@ -82,7 +82,7 @@ class MediaInput(Attachment):
 
     @property
     def has_vectors(self) -> bool:
-        """In the place of all its tokens, of which nobody knows which they are."""
+        """In the place of all its tokens, whose ids are not known."""
         return any(item.kind == VECTORS for item in self.items)
 
     @property

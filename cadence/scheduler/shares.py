@@ -17,7 +17,7 @@ from cadence.scheduler.request_state import RequestState
 
 
 class NoShares:
-    """Requests are served in their order, whoever sent them."""
+    """Requests are served in their order, from any tenant."""
 
     @property
     def contended(self) -> bool:

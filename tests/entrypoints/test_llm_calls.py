@@ -170,7 +170,7 @@ def test_what_changes_nothing_is_named(llm: LLM, caplog: pytest.LogCaptureFixtur
     for _ in range(2):
         output = llm.generate(["a", "b"], params, use_tqdm=False, priority=[0, 3])[1]
         assert output.warnings == [
-            "priority has no effect: scheduling_policy is fcfs",
+            "priority has no effect: scheduling_policy is fair",
             "extra_args.gamma has no effect: nothing reads it",
             "extra_args.delta has no effect: nothing reads it",
         ]
@@ -261,7 +261,7 @@ def test_profiles_are_written_where_asked(directory: str, llm: LLM, tmp_path: Pa
 
 def test_resolved_config(directory: str) -> None:
     config = EngineArgs(directory, **OPTIONS).create_engine_config()
-    assert config.model.max_model_len == 256 and config.scheduler.policy == "fcfs"
+    assert config.model.max_model_len == 256 and config.scheduler.policy == "fair"
 
 
 # ---- logits processors given as classes

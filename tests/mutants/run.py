@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.mutants.catalog import MUTANTS, Mutant
@@ -55,15 +56,19 @@ def _copy(tree: Path) -> None:
 
 def _failure(mutant: Mutant, tree: Path) -> str:
     """The first test that fails, and passes without the fault; "" = none."""
-    before = put_in(mutant, tree)
-    try:
-        failing = next(filter(None, (_first_failing(tree, f"tests/{each}") for each in mutant.tests)), "")
-    finally:
-        (tree / "cadence" / mutant.file).write_text(before, encoding="utf-8")
-    return "" if failing and _first_failing(tree, failing) else failing
+    path, broken = tree / "cadence" / mutant.file, list[str]()  # tests that fail without the fault
+    while True:
+        before = put_in(mutant, tree)
+        try:
+            failing = next(filter(None, (_first_failing(tree, f"tests/{each}", broken) for each in mutant.tests)), "")
+        finally:
+            path.write_text(before, encoding="utf-8")
+        if not failing or failing in broken or not _first_failing(tree, failing):
+            return "" if failing in broken else failing
+        broken.append(failing)
 
 
-def _first_failing(tree: Path, tests: str) -> str:
+def _first_failing(tree: Path, tests: str, left_out: Sequence[str] = ()) -> str:
     command = [
         sys.executable,
         "-m",
@@ -74,6 +79,7 @@ def _first_failing(tree: Path, tests: str) -> str:
         "no:cacheprovider",
         "-o",
         f"timeout={HANGS_S}",
+        *(f"--deselect={test}" for test in left_out),
         tests,
     ]
     environment = {**os.environ, "PYTHONPATH": str(tree)}

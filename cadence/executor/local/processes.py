@@ -94,7 +94,7 @@ class ProcessExecutor:
         return self._group.ranks.busy_seconds()
 
     def stop(self) -> None:
-        if not self._finalize.alive:  # the garbage collector called it before whoever stops this was deleted
+        if not self._finalize.alive:  # the garbage collector called it before its owner was deleted
             return
         with contextlib.suppress(ClosedError, TimeoutError, MessageError):  # who does not hear it is killed
             self._commands.write(wire.STOP, STOP_S)

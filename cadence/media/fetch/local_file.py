@@ -11,7 +11,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.media.limits import MediaLimits
 from cadence.media.parts import MediaPart
 
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe that nobody writes does not block
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe without a writer does not block
 
 
 def read_local(part: MediaPart, root: Path | None, limits: MediaLimits) -> bytes:
