@@ -33,8 +33,8 @@ pytestmark = pytest.mark.engine
 def check(directory: Path, code: str) -> None:
     """Against the model itself, in shapes alone."""
     files = find_model(str(directory))
-    found = outlook(files, "auto", False)
-    hf = implemented(load_hf_config(files), "auto", False)
+    found = outlook(files, code, False)
+    hf = implemented(load_hf_config(files), code, False)
     build = BuildContext(torch.float32, torch.device("meta"), ReferenceOps(), 1)
     model = without_memory(hf, build, MAX_LEN)
     layers = model.kv_layers()

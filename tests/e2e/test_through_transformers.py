@@ -93,7 +93,8 @@ def test_the_same_bits_in_any_company(
         same(llm.generate(prompts, GREEDY, use_tqdm=False), plain)  # out of the prefix cache
 
 
-@pytest.mark.parametrize("family", mostly_wide(("llama", "qwen2_moe", "granite"), ("llama",)))
+@pytest.mark.wide
+@pytest.mark.parametrize("family", ("llama", "qwen2_moe", "granite", "glm4"))
 def test_ranks_share_layers_whose_attention_is_ours(
     family: str, tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -26,8 +26,9 @@ class TabledRotary(nn.Module):
     axes = NO_AXES
     cos_sin: torch.Tensor  # as `Rotation` has it
 
-    def __init__(self, build: BuildContext, turning: Turning) -> None:
+    def __init__(self, build: BuildContext, turning: Turning, *, neighbours: bool) -> None:
         super().__init__()
+        self.neighbours = 2 * turning.cos.shape[1] if neighbours else 0
         self.register_buffer("cos_sin", _table(turning, build.max_model_len).to(build.device), persistent=False)
 
     def rotation(self, norms: tuple[torch.Tensor, ...], eps: float) -> Rotation:
@@ -43,8 +44,9 @@ def _table(turning: Turning, max_len: int) -> torch.Tensor:
     given = {"position_ids": positions} if "position_ids" in turning.kwargs else {}
     args = (torch.zeros(1), *(() if given else (positions,)), *others)
     cos, sin = turning.module(*args, **given, **named)
-    half = cos.shape[-1] // 2
-    return torch.cat((cos[0, :, :half], sin[0, :, :half]), dim=1).float()
+    half = turning.cos.shape[1]
+    own = slice(0, None, 2) if turning.repeats else slice(0, half)
+    return torch.cat((cos[0, :, own], sin[0, :, own]), dim=1).float()
 
 
 class NoTurning(nn.Module):
@@ -96,7 +98,13 @@ def attention_block(
     build: BuildContext, index: int, found: FoundAttention, shape: AttentionShape, rotary: TabledRotary | NoRotary
 ) -> Attention:
     first = found.projections[0]
-    spec = AttentionSpec(first.in_features, shape, first.bias is not None, found.out.bias is not None)
+    spec = AttentionSpec(
+        hidden=first.in_features,
+        shape=shape,
+        qkv_bias=first.bias is not None,
+        out_bias=found.out.bias is not None,
+        grouped=found.grouped,
+    )
     norms = [_norm(build, norm) for _, norm in found.norms]
     return Attention(build, index, spec, rotary, HeadNorms(q=norms[0], k=norms[1]) if norms else None)
 

@@ -34,8 +34,9 @@ class Turning:
     module: nn.Module
     args: tuple[Any, ...]  # but for the first, which says the type and device of its results
     kwargs: dict[str, Any]
-    cos: torch.Tensor  # [T, dim], of the rehearsal's positions
-    sin: torch.Tensor  # [T, dim]
+    repeats: bool  # each number comes twice in a row; else all come twice, one after the other
+    cos: torch.Tensor  # [T, dim / 2], of the rehearsal's positions
+    sin: torch.Tensor  # [T, dim / 2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class FoundAttention:
     projections: tuple[nn.Linear, ...]  # of queries, keys and values; or one that gives all three, in this order
     out: nn.Linear
     turning: Turning | None
+    neighbours: bool  # entries that turn together lie side by side
+    grouped: bool  # the one projection has queries, keys and values head by head
     norms: tuple[tuple[nn.Module, FoundNorm], ...]  # of heads of queries and of keys; () = none
     keyword: str  # of what goes in; "" = it comes first
     results: int  # that it returns, the block's first; 0 = that alone
@@ -79,8 +82,18 @@ def find_turnings(heard: Heard) -> list[Turning]:
     for call in heard.calls:
         pair = call.result
         if isinstance(pair, tuple) and len(pair) == 2 and all(_is_table(each) for each in pair):
-            found.append(Turning(call.module, call.args[1:], call.kwargs, pair[0][0], pair[1][0]))
+            found += _turning(call, pair[0][0], pair[1][0])
     return found
+
+
+def _turning(call: Call, cos: torch.Tensor, sin: torch.Tensor) -> Iterator[Turning]:
+    """cos, sin [T, dim], in which each number is twice"""
+    half = cos.shape[1] // 2
+    for repeats in (False, True):
+        pairs = [(x[:, ::2], x[:, 1::2]) if repeats else (x[:, :half], x[:, half:]) for x in (cos, sin)]
+        if all(equal(one, other) for one, other in pairs):
+            yield Turning(call.module, call.args[1:], call.kwargs, repeats, pairs[0][0], pairs[1][0])
+            return
 
 
 def _is_table(value: Any) -> bool:
@@ -110,30 +123,59 @@ def find_attention(heard: Heard, module: nn.Module, turnings: list[Turning]) -> 
     found = _roles(projections, seen, turnings, norms)
     if found is None:
         return None
-    maps, turning, used = found
-    if not _fits(maps, _linear(out)) or len({norm.eps for _, norm in used}) > 1:
+    if not _fits(found.maps, _linear(out)) or len({norm.eps for _, norm in found.norms}) > 1:
         return None
-    results = len(whole.result) if isinstance(whole.result, tuple) else 0
-    return FoundAttention(module, maps, _linear(out), turning, used, keyword, results)
+    return FoundAttention(
+        module=module,
+        projections=found.maps,
+        out=_linear(out),
+        turning=found.turning,
+        neighbours=found.neighbours,
+        grouped=found.grouped,
+        norms=found.norms,
+        keyword=keyword,
+        results=len(whole.result) if isinstance(whole.result, tuple) else 0,
+    )
 
 
-Roles = tuple[tuple[nn.Linear, ...], Turning | None, tuple[tuple[nn.Module, FoundNorm], ...]]
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """Of linear maps, as `FoundAttention` has it."""
+
+    maps: tuple[nn.Linear, ...]
+    turning: Turning | None
+    neighbours: bool
+    grouped: bool
+    norms: tuple[tuple[nn.Module, FoundNorm], ...]
 
 
-def _roles(projections: list[Call], seen: AttentionCall, turnings: list[Turning], norms: list[Call]) -> Roles | None:
+def _roles(projections: list[Call], seen: AttentionCall, turnings: list[Turning], norms: list[Call]) -> _Roles | None:
     """Which gives queries, keys and values, and what is done to the first two. norms: all that the module has"""
     wanted = [each[0].transpose(0, 1) for each in (seen.q, seen.k, seen.v)]  # [T, H, D] each
-    for order in _orders(projections, wanted):
-        q, k, v = (given.reshape(want.shape) for (_, given), want in zip(order, wanted, strict=True))
+    for order, grouped in _orders(projections, wanted):
+        q, k, v = (given for _, given in order)
         if not equal(v, wanted[2]):
             continue
         for chosen in (norms, norms[::-1]):
             normed = [_normed(x, norm) for x, norm in zip((q, k), chosen, strict=True)] if norms else [q, k]
-            for turning in (None, *turnings):
-                if all(equal(_turned(x, turning), want) for x, want in zip(normed, wanted[:2], strict=True)):
+            for turning, neighbours in _ways(turnings, bool(norms)):
+                turned = [_turned(x, turning, neighbours) for x in normed]
+                if all(equal(x, want) for x, want in zip(turned, wanted[:2], strict=True)):
                     maps = tuple(dict.fromkeys(linear for linear, _ in order))
-                    return maps, turning, tuple((call.module, find_norm(call.module)) for call in chosen)
+                    named = tuple(
+                        (call.module, norm) for call in chosen if (norm := find_norm(call.module)) is not None
+                    )
+                    return _Roles(maps, turning, neighbours, grouped, named)
     return None
+
+
+def _ways(turnings: list[Turning], normed: bool) -> Iterator[tuple[Turning | None, bool]]:
+    """(cosines and sines, whether neighbours turn): not after norms of heads, whose weights would lie otherwise, too"""
+    yield None, False
+    for turning in turnings:
+        yield turning, False
+        if not normed:
+            yield turning, True
 
 
 def _norms_of_heads(module: nn.Module, head_dim: int) -> list[nn.Module]:
@@ -151,30 +193,46 @@ def _normed(x: torch.Tensor, norm: Call) -> torch.Tensor:
     return made if equal(given, x) else torch.full_like(x, float("nan"))
 
 
-def _orders(projections: list[Call], wanted: list[torch.Tensor]) -> Iterator[list[tuple[nn.Linear, torch.Tensor]]]:
-    """(linear map, what it gave) of queries, keys and values, in all ways that the sizes allow"""
+Given = list[tuple[nn.Linear, torch.Tensor]]  # (linear map, what it gave [T, H, D]) of queries, keys and values
+
+
+def _orders(projections: list[Call], wanted: list[torch.Tensor]) -> Iterator[tuple[Given, bool]]:
+    """In all ways that the sizes allow; and whether heads are grouped."""
     sizes = [want.shape[1] * want.shape[2] for want in wanted]
     if len(projections) == 1:
-        given = projections[0].result[0]
+        linear, given = _linear(projections[0]), projections[0].result[0]
         if given.shape[-1] == sum(sizes):
-            yield [(_linear(projections[0]), part) for part in given.split(sizes, dim=-1)]
+            stacked = given.split(sizes, dim=-1)
+            yield [(linear, x.reshape(want.shape)) for x, want in zip(stacked, wanted, strict=True)], False
+            yield [(linear, x) for x in _of_groups(given, wanted)], True
         return
-    for a, b, c in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
-        calls = [projections[each] for each in (a, b, c)]
+    for places in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
+        calls = [projections[each] for each in places]
         if [call.result.shape[-1] for call in calls] == sizes:
-            yield [(_linear(call), call.result[0]) for call in calls]
+            each = zip(calls, wanted, strict=True)
+            yield [(_linear(call), call.result[0].reshape(want.shape)) for call, want in each], False
 
 
-def _turned(x: torch.Tensor, turning: Turning | None) -> torch.Tensor:
-    """x [T, H, D] with its first entries turned, in halves."""
+def _of_groups(given: torch.Tensor, wanted: list[torch.Tensor]) -> list[torch.Tensor]:
+    """given [T, all]: for each head of keys its queries, its key, its value -> all queries, keys, values"""
+    tokens, heads, size = wanted[1].shape
+    grouped = given.reshape(tokens, heads, -1, size)
+    queries = grouped.shape[2] - 2
+    parts = grouped.split([queries, 1, 1], dim=2)
+    return [part.reshape(tokens, -1, size) for part in parts]
+
+
+def _turned(x: torch.Tensor, turning: Turning | None, neighbours: bool) -> torch.Tensor:
+    """x [T, H, D] with its first entries turned: in halves, or each with its neighbour"""
     if turning is None:
         return x
-    size = turning.cos.shape[1]
-    if size > x.shape[2]:
+    half = turning.cos.shape[1]
+    if 2 * half > x.shape[2]:
         return torch.full_like(x, float("nan"))
-    cos, sin = turning.cos[:, None, : size // 2], turning.sin[:, None, : size // 2]
-    one, other, rest = x[..., : size // 2], x[..., size // 2 : size], x[..., size:]
-    return torch.cat((one * cos - other * sin, other * cos + one * sin, rest), dim=2)
+    cos, sin, turns, rest = turning.cos[:, None], turning.sin[:, None], x[..., : 2 * half], x[..., 2 * half :]
+    one, other = (turns[..., ::2], turns[..., 1::2]) if neighbours else turns.chunk(2, dim=2)
+    made = one * cos - other * sin, other * cos + one * sin
+    return torch.cat((torch.stack(made, dim=3).flatten(2) if neighbours else torch.cat(made, dim=2), rest), dim=2)
 
 
 def find_mlp(heard: Heard, module: nn.Module) -> FoundMLP | None:

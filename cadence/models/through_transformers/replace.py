@@ -29,7 +29,7 @@ from cadence.models.through_transformers.embedding import CalledEmbedding, embed
 from cadence.models.through_transformers.experts import CalledExperts, experts_in_place_of
 from cadence.models.through_transformers.linear import CalledHead, CalledLinear, CalledMatrix
 from cadence.models.through_transformers.norm import CalledRMSNorm, norm_in_place_of
-from cadence.models.through_transformers.recognise import Recognised, Turning
+from cadence.models.through_transformers.recognise import FoundAttention, Recognised
 from cadence.models.through_transformers.trial import Observed
 
 Source = tuple[str, str, dict[str, Any]]  # transformers' name, the part, what a rule says besides
@@ -56,7 +56,7 @@ class Replacing:
         self._layers = {each.module: index for index, each in enumerate(observed.layers)}
         self._shapes = [each.shape(build) for each in observed.layers]
         self._recognised = recognised
-        self._rotaries: dict[int, TabledRotary] = {}
+        self._rotaries: dict[tuple[int, bool], TabledRotary] = {}
         self._kept = {id(module) for module in observed.looked_into}
         self._wide = re.compile("|".join(map(re.escape, _in_float32(model))) or "$.")
         self._ties: dict[str, str] = dict(getattr(model, "all_tied_weights_keys", None) or {})
@@ -92,7 +92,7 @@ class Replacing:
         """What a rehearsal has shown to be blocks of ours."""
         for module, attention in self._recognised.attention.items():
             index, path = self._layers[module], paths[id(module)]
-            block = attention_block(self._build, index, attention, self._shapes[index], self._rotary(attention.turning))
+            block = attention_block(self._build, index, attention, self._shapes[index], self._rotary(attention))
             self._put(path, CalledAttention(block, attention, self._now))
             self._kept_of[module] = block.kv
             self._name_block(f"{path}.block", (("qkv", attention.projections, "qkv"), ("out", (attention.out,), "")))
@@ -106,12 +106,14 @@ class Replacing:
             if (path := paths[id(turning.module)]) not in self._done:
                 self._put(path, NoTurning())
 
-    def _rotary(self, turning: Turning | None) -> TabledRotary | NoRotary:
-        if turning is None:
+    def _rotary(self, found: FoundAttention) -> TabledRotary | NoRotary:
+        """One for all layers that turn alike."""
+        if found.turning is None:
             return NoRotary()
-        if id(turning) not in self._rotaries:
-            self._rotaries[id(turning)] = TabledRotary(self._build, turning)
-        return self._rotaries[id(turning)]
+        key = id(found.turning), found.neighbours
+        if key not in self._rotaries:
+            self._rotaries[key] = TabledRotary(self._build, found.turning, neighbours=found.neighbours)
+        return self._rotaries[key]
 
     def _name_block(self, path: str, maps: tuple[tuple[str, tuple[nn.Linear, ...], Sequence[str]], ...]) -> None:
         """maps: (ours, transformers', parts of ours that several of those become)"""

@@ -21,7 +21,6 @@ from cadence.models.through_transformers.norm import CalledRMSNorm
 from cadence.models.through_transformers.recognise import Recognised, equal
 from cadence.models.through_transformers.rehearsal import Call
 
-
 _IDLE = (nn.Dropout, nn.Identity)  # modules that give what they are given
 
 
