@@ -16,6 +16,8 @@ RELATIVE_LENGTH = 512  # of models that know distances alone, as T5 was trained,
 STATE_LENGTH = 32768  # usual, of models without attention
 WITHOUT_ATTENTION = ("MambaForCausalLM", "Mamba2ForCausalLM", "FalconMambaForCausalLM", "Rwkv7ForCausalLM")
 NO_LIMIT = 2**30  # tokens
+UNSAID = ("Bloom", "Falcon")
+UNSAID_LENGTH = 2048  # these were trained with, where their files say nothing
 ALREADY_SCALED = ("longrope", "su", "llama3", "default")  # max_position_embeddings is the extended length
 
 
@@ -31,6 +33,8 @@ def model_context_length(hf: HFConfig) -> int:
     lengths = [value for key in LENGTHS if (value := hf.get(key)) is not None]
     if not lengths and hf.get("is_encoder_decoder") and hf.get("relative_attention_num_buckets"):
         lengths = [RELATIVE_LENGTH]
+    if not lengths and hf.family.startswith(UNSAID):
+        lengths = [UNSAID_LENGTH]
     if not lengths:
         raise ConfigError(f"{hf.source}: none of {', '.join(LENGTHS)} says how long a context may be", LENGTHS[0])
     length = _stretched(min(lengths) - _unused_positions(hf), hf)

@@ -13,11 +13,23 @@ _MOST_NAMED = 24  # names in one message
 # Names as Hugging Face has them -> the module of `cadence.models` they are in, and their class if it has another name.
 _DECODERS = {
     "BambaForCausalLM": "states.bamba",
+    "BloomForCausalLM": "decoders.bloom",
+    "Cohere2ForCausalLM": "decoders.cohere",
+    "CohereForCausalLM": "decoders.cohere",
+    "Exaone4ForCausalLM": "decoders.exaone4",
+    "FalconForCausalLM": "decoders.falcon",
     "FalconH1ForCausalLM": "states.falcon_h1",
     "FalconMambaForCausalLM": "states.mamba",
     "GPT2LMHeadModel": "gpt2",
+    "GPTJForCausalLM": "decoders.gptj",
+    "GPTNeoXForCausalLM": "decoders.gpt_neox",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
+    "GemmaForCausalLM": "decoders.gemma1",
+    "Glm4ForCausalLM": "decoders.glm",
+    "GlmForCausalLM": "decoders.glm",
+    "GraniteForCausalLM": "decoders.granite",
+    "GraniteMoeForCausalLM": "decoders.granite_moe",
     "GraniteMoeHybridForCausalLM": "states.granite_hybrid",
     "JambaForCausalLM": "states.jamba",
     "Lfm2ForCausalLM": "states.lfm2",
@@ -26,13 +38,19 @@ _DECODERS = {
     "MambaForCausalLM": "states.mamba",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
+    "MptForCausalLM": "decoders.mpt",
     "OPTForCausalLM": "opt",
+    "Olmo2ForCausalLM": "decoders.olmo2",
+    "Olmo3ForCausalLM": "decoders.olmo2",
     "Phi3ForCausalLM": "phi3",
+    "PhiForCausalLM": "decoders.phi",
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
     "Qwen3MoeForCausalLM": "qwen3_moe",
     "Qwen3NextForCausalLM": "states.qwen3_next",
     "SmolLM3ForCausalLM": "smollm3",
+    "StableLmForCausalLM": "decoders.stablelm",
+    "Starcoder2ForCausalLM": "decoders.starcoder2",
 }
 
 # Tokens see each other both ways, and no text is generated. One that was trained to fill in words is used without that.
@@ -70,7 +88,6 @@ ENCODERS = {
 
 # An encoder reads a text or sound, a decoder writes.
 ENCODER_DECODERS = {
-    "BambaForCausalLM": "states.bamba",
     "BartForConditionalGeneration": "seq2seq.bart",
     "MBartForConditionalGeneration": "seq2seq.bart",
     "MT5ForConditionalGeneration": "seq2seq.t5",
@@ -106,11 +123,13 @@ class Family:
 _LLAMA, _MISTRAL, _PHI = ("LlamaForCausalLM",), ("MistralForCausalLM",), ("Phi3ForCausalLM",)
 _QWEN, _GEMMA = ("Qwen2ForCausalLM", "Qwen3ForCausalLM"), ("Gemma2ForCausalLM", "Gemma3ForCausalLM")
 _BART = ("BartForConditionalGeneration",)
+_STATES = ("Mamba2ForCausalLM", "BambaForCausalLM")
 _EXPERTS = "experts or latent attention"
 _GPT = ("GPT2LMHeadModel", "OPTForCausalLM")
 
 UNSUPPORTED = (  # the first that fits counts
-    Family(r"(jamba|bamba|mamba|falcon_?mamba|falconh1|zamba|rwkv|nemotronh|plamo2|lfm2)", "state-space layers", ()),
+    Family(r"(lfm2)", "short convolutions beside others", ("Lfm2ForCausalLM",)),
+    Family(r"(\w*mamba|jamba|zamba|rwkv|nemotronh|plamo2|falconh1)", "states of another form", _STATES),
     Family(r"(umt5|led|longt5|pegasus|m2m|nllb|blenderbot|prophetnet|speech)", "an encoder of another form", _BART),
     Family(r"(t5|mt5|bart|mbart|whisper|marian)", "another head on an encoder and a decoder", _BART),
     Family(r"(\w*bert|roberta|electra|xlm|mpnet|nomic|jina)", "an encoder of another form", ("BertModel",)),

@@ -120,6 +120,9 @@ def open_adapter(directory: Path, limits: LoraLimits) -> AdapterFile:
         held[role] = name
     if not names:
         raise AdapterError(f"{path}: no tensors")
+    for roles in names.values():
+        if Role.BASE in roles and config.bias == "none":
+            roles.pop(Role.BIAS, None)  # the model's own, saved with its matrix
     found = AdapterFile(config, file, names)
     for module, shapes in found.shapes().items():
         _check_module(module, shapes, config, limits, path)

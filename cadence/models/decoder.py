@@ -67,7 +67,7 @@ class MixerLayer(nn.Module):
 class SandwichLayer(nn.Module):
     """As `PreNormLayer`, and each block's output is normalised once more before it joins the stream."""
 
-    def __init__(self, attn: Attention, mlp: GatedMLP, before: tuple[Norm, Norm], after: tuple[Norm, Norm]) -> None:
+    def __init__(self, attn: Attention, mlp: FeedForward, before: tuple[Norm, Norm], after: tuple[Norm, Norm]) -> None:
         super().__init__()
         self.attn, self.mlp = attn, mlp
         self.attn_norm, self.mlp_norm = before
@@ -97,7 +97,23 @@ class PostNormLayer(nn.Module):
         return self.mlp_norm.add(self.mlp(x, ctx), x, ctx)[0]
 
 
-Layer = PreNormLayer | MixerLayer | SandwichLayer | PostNormLayer
+class ParallelLayer(nn.Module):
+    """Attention and the feed-forward block side by side: both are of the stream as it comes in, after a norm each, or
+    after one that they share."""
+
+    def __init__(self, attn: Attention, mlp: FeedForward, attn_norm: Norm, mlp_norm: Norm | None = None) -> None:
+        super().__init__()
+        self.attn, self.mlp = attn, mlp
+        self.attn_norm, self.mlp_norm = attn_norm, mlp_norm
+
+    def forward(self, x: torch.Tensor, residual: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> Stream:
+        normed, residual = self.attn_norm.add(x, residual, ctx)
+        kept = self.attn.kept(residual, ctx)
+        beside = self.attn.kept(normed, ctx) if self.mlp_norm is None else self.mlp_norm(kept, ctx)
+        return ctx.ops.add(self.attn(normed, inputs, ctx), self.mlp(beside, ctx)), kept
+
+
+Layer = PreNormLayer | MixerLayer | SandwichLayer | PostNormLayer | ParallelLayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +123,7 @@ class DecoderParts:
     norm: Norm  # after the last layer
     lm_head: LMHead
     tower: Tower = field(default_factory=NoTower)
+    stream: float = 1.0  # times the stream are hidden states between layers, as others have them
 
 
 class DecoderLM(MappedModule):
@@ -126,6 +143,7 @@ class DecoderLM(MappedModule):
         self.norm = parts.norm
         self.lm_head = parts.lm_head
         self.tower = parts.tower
+        self._stream = parts.stream
         self.heads = nn.ModuleDict()  # each a `PoolHead`, beside that of hidden states as they are
         self.entry: StageEntry = FromTokens(parts.embed)
         self.vocab_size = parts.lm_head.vocab_size
@@ -149,7 +167,8 @@ class DecoderLM(MappedModule):
         x, residual = self.entry.enter(inputs, ctx)
         for index, layer in zip(self.own_blocks, self._own(), strict=True):
             if index in ctx.aux.layers:
-                ctx.aux.put(index, layer.attn_norm.add(x, residual, ctx)[1])
+                stream = layer.attn_norm.add(x, residual, ctx)[1]
+                ctx.aux.put(index, stream if self._stream == 1.0 else ctx.ops.scale(stream, self._stream))
             x, residual = layer(x, residual, inputs, ctx)
         return self.norm.add(x, residual, ctx)[0]
 

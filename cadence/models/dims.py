@@ -35,10 +35,11 @@ class Dims:
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """What the vectors of tokens and the logits are multiplied by."""
+    """What the vectors of tokens, the stream and the logits are multiplied by."""
 
     embed: float = 1.0
     exact: bool = False  # the former: as `Embedding` has it
+    stream: float = 1.0  # to get what others call hidden states
     logits: float = 1.0
     softcap: float = 0.0  # of logits, after that; 0 = none
 
@@ -46,7 +47,8 @@ class Scales:
 PLAIN = Scales()
 
 
-def read_dims(hf: ConfigView) -> Dims:
+def read_dims(hf: ConfigView, eps: str = "rms_norm_eps") -> Dims:
+    """eps: the field that has it"""
     hidden, heads = hf["hidden_size"], hf["num_attention_heads"]
     kv_heads = hf.get("num_key_value_heads") or heads
     if heads % kv_heads:
@@ -60,7 +62,7 @@ def read_dims(hf: ConfigView) -> Dims:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=hf.get("head_dim") or split_heads(hidden, heads),
-        eps=hf.get("rms_norm_eps", 1e-6),
+        eps=hf.get(eps, 1e-6),
         activation=hf.get("hidden_activation") or hf.get("hidden_act") or "silu",
         tied=bool(hf.get("tie_word_embeddings", False)),
     )
@@ -90,12 +92,13 @@ def decoder_parts(
     norm: Norm,
     *,
     scales: Scales = PLAIN,
+    head_bias: bool = False,
 ) -> DecoderParts:
     """Layers between an embedding and a head of these sizes; norm: after the last layer."""
     embed = Embedding(build, dims.vocab, dims.hidden, scale=scales.embed, exact=scales.exact)
     layers = build.stage.layers(dims.layers, layer)
-    head = LMHead(build, embed, tied=dims.tied, scale=scales.logits, softcap=scales.softcap)
-    return DecoderParts(embed=embed, layers=layers, norm=norm, lm_head=head)
+    head = LMHead(build, embed, tied=dims.tied, scale=scales.logits, softcap=scales.softcap, bias=head_bias)
+    return DecoderParts(embed=embed, layers=layers, norm=norm, lm_head=head, stream=scales.stream)
 
 
 def gated_decoder(

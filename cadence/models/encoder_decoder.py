@@ -19,17 +19,15 @@ from cadence.kernels.interface.attention_batch import Sees
 from cadence.kernels.interface.matrix import Pair
 from cadence.models.decoder import Layer
 from cadence.models.encoder import EncoderEmbedding
-from cadence.models.interface.build import BuildContext
 from cadence.models.interface.cross_queries import CrossHeads
 from cadence.models.interface.encoder import EncoderBatch
 from cadence.models.interface.model import ForwardContext, ModelInputs, PoolHead
 from cadence.models.interface.stage import Absent
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.cross_attention import CrossAttention
-from cadence.models.layers.embedding import Embedding, LMHead
+from cadence.models.layers.embedding import Embedding, LMHead, LogitsBias, NoLogitsBias
 from cadence.models.layers.mlp import GatedMLP, PlainMLP
 from cadence.models.layers.norm import Norm
-from cadence.models.layers.parameter import empty_parameter
 from cadence.models.layers.weight import Stream
 from cadence.models.mapped_module import MappedModule
 from cadence.models.stage_ends import FromTokens, StageEntry
@@ -110,26 +108,6 @@ class EncoderStack(nn.Module):
         for layer in self.layers:
             x, residual = layer(x, residual, inputs, ctx)
         return self.norm.add(x, residual, ctx)[0]
-
-
-class LogitsBias(nn.Module):
-    """What a family adds to its logits. A checkpoint that has none means zeros."""
-
-    weight: nn.Parameter  # [1, vocabulary] float32
-
-    def __init__(self, build: BuildContext, vocab_size: int) -> None:
-        super().__init__()
-        self.weight = empty_parameter(build, 1, vocab_size, dtype=torch.float32)
-        self.weight.zero_()
-
-    def forward(self, logits: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
-        first = ctx.ops.zeros_like(logits.new_empty(logits.shape[0], dtype=torch.int64))
-        return ctx.ops.add_rows(logits, self.weight, first, 0)
-
-
-class NoLogitsBias(nn.Module):
-    def forward(self, logits: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
-        return logits
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What Gemma 2 and 3 share: scaled embeddings, norms by 1 + w on both sides of every block, a capped head."""
+"""What generations of Gemma share: scaled embeddings, norms by 1 + w on both sides of every block, a capped head."""
 
 from __future__ import annotations
 

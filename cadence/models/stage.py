@@ -9,9 +9,9 @@ from torch import nn
 
 from cadence.models.decoder import MixerLayer, PreNormLayer
 from cadence.models.encoder import EncoderModel
-from cadence.models.encoder_decoder import CrossPreNormLayer, EncoderDecoderLM, NoLogitsBias
+from cadence.models.encoder_decoder import CrossPreNormLayer, EncoderDecoderLM
 from cadence.models.interface.stage import Absent, Stage, even_partition
-from cadence.models.layers.embedding import LMHead
+from cadence.models.layers.embedding import LMHead, NoLogitsBias
 from cadence.models.layers.linear import Linear, NoLinear
 from cadence.models.layers.weight import WeightHolder
 from cadence.models.registry import AnyModel

@@ -6,7 +6,8 @@
 
 Each client is installed from PyPI or npm, and skipped with a reason where it cannot be had. Its script talks to two
 servers on loopback: SmolLM2 as users serve it, and a scripted one for what so small a model cannot do. Those that
-transcribe talk to a tiny Whisper, about a recording of three seconds.
+transcribe talk to a tiny Whisper, about a recording of three seconds; those that send pictures to a tiny LLaVA, whose
+words mean nothing: they have to be the same for the same picture, and others for another.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tests.clients.catalog import CLIENTS, Client
+from tests.clients.catalog import CLIENTS, PICTURES, SPEECH, Client
 from tests.clients.environments import BUILD, CannotInstallError, environment
 from tests.clients.recorder import Record, recorded
 from tests.clients.scripted import scripted_server
 from tests.clients.table import keep_results, table
 from tests.helpers.recordings import tone, wav_file
+from tests.helpers.seeing import noise
+from tests.helpers.tiny_vision import make_vision
 from tests.helpers.tiny_whisper import make_whisper
 from tests.server.helpers import ServerProcess
 
@@ -109,13 +112,27 @@ def speech() -> Iterator[list[str]]:
             yield [server.url, str(recording)]
 
 
+@contextlib.contextmanager
+def pictures() -> Iterator[list[str]]:
+    """The address of a server that sees, and two pictures."""
+    with tempfile.TemporaryDirectory(prefix="cadence-pictures-") as directory:
+        folder = Path(directory)
+        files = [folder / "first.png", folder / "second.jpg"]
+        noise(60, 40, 1).save(files[0])
+        noise(40, 90, 2).save(files[1])
+        flags = ("--dtype", "float32", "--served-model-name", "llava", "--enable-prompt-embeds")
+        with ServerProcess(make_vision("llava", folder / "llava"), *flags) as server:
+            yield [server.url, *map(str, files)]
+
+
 def run_all(chosen: list[Client], record: Record | None) -> list[Outcome]:
     outcomes = []
-    for hears in (False, True):
-        some = [client for client in chosen if client.hears == hears]
+    places = {"": lambda: servers(record), SPEECH: speech, PICTURES: pictures}
+    for name, opened in places.items():
+        some = [client for client in chosen if client.server == name]
         if not some:
             continue
-        with speech() if hears else servers(record) as words:
+        with opened() as words:
             for client in some:
                 started = time.monotonic()
                 if record:

@@ -93,6 +93,19 @@ def test_the_same_bits_in_any_company(
         same(llm.generate(prompts, GREEDY, use_tqdm=False), plain)  # out of the prefix cache
 
 
+@pytest.mark.parametrize("family", mostly_wide(("llama", "qwen2_moe", "granite"), ("llama",)))
+def test_ranks_share_layers_whose_attention_is_ours(
+    family: str, tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    directory = tiny_model(family) if family == "llama" else make_other(family, tmp_path)
+    found = []
+    for size in (1, 2):
+        with LLM(str(directory), **OPTIONS, tensor_parallel_size=size) as llm:
+            found.append(llm.generate(prompts_of((3, 40)), GREEDY, use_tqdm=False))
+    for one, both in zip(*found, strict=True):
+        assert list(one.outputs[0].token_ids) == list(both.outputs[0].token_ids)
+
+
 @pytest.mark.parametrize("options", [{"quantization": "int8"}, {"dtype": "bfloat16"}], ids=["int8", "bfloat16"])
 def test_numbers_of_fewer_bits_are_those_of_our_own_code(
     tiny_model: Callable[[str], Path], options: dict[str, Any]

@@ -12,7 +12,8 @@ import pytest
 
 from cadence import LLM, RequestOutput, SamplingParams
 from tests.helpers import oracle
-from tests.helpers.tiny_models import FAMILIES, VOCAB
+from tests.helpers.tiny_models import FAMILIES, USUAL, VOCAB
+from tests.helpers.tiny_states import STATE_FAMILIES
 from tests.helpers.wide import DIFFERENT, mostly_wide
 
 pytestmark = pytest.mark.engine
@@ -35,14 +36,14 @@ def prompts_of(lengths: Sequence[int]) -> list[list[int]]:
     return [[rng.randrange(3, VOCAB) for _ in range(length)] for length in lengths]
 
 
-@pytest.mark.parametrize("pair", FAMILIES, indirect=True)
+@pytest.mark.parametrize("pair", mostly_wide(FAMILIES, USUAL), indirect=True)
 def test_tokens_and_logprobs_of_one_prompt(pair: tuple[LLM, Any]) -> None:
     llm, reference = pair
     prompt = prompts_of([SHORT])[0]
     check(reference, prompt, llm.generate(prompt, replace(PARAMS, max_tokens=12), use_tqdm=False)[0])
 
 
-@pytest.mark.parametrize("pair", mostly_wide(FAMILIES, DIFFERENT), indirect=True)
+@pytest.mark.parametrize("pair", mostly_wide([*FAMILIES, *STATE_FAMILIES], DIFFERENT), indirect=True)
 def test_greedy_tokens_and_logprobs(pair: tuple[LLM, Any]) -> None:
     """Of prompts of all lengths, together and alone."""
     llm, reference = pair

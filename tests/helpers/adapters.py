@@ -28,6 +28,7 @@ from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens
 from cadence.models.loader import load_model
 from cadence.runner.caches.storage import allocate_kv_cache
 from tests.helpers.oracle import load_oracle
+from tests.helpers.state_rows import begun
 from tests.helpers.tiny_models import MAX_LEN
 
 BLOCK = 16
@@ -87,6 +88,7 @@ class AdaptedModel:
         self.model = load_model(config, LoadConfig("auto", use_tqdm=False, quantization=quantization), build)
         self.limits = LoraLimits(SLOTS, max_rank)
         self.lora = LoraModel(self.model, self.limits, self.device, self.ops.lora, build.dtype)
+        self.dtype = build.dtype
         self.layout = plan_layout(self.model.kv_layers(), BLOCK, dtype)
 
     def put(self, slot: int, adapter: Path) -> bool:
@@ -123,7 +125,8 @@ class AdaptedModel:
             lora = LoraBatch(tokens, *[tokens[at] if last_only else tokens] * 2)
         caches = allocate_kv_cache(self.layout, groups * len(runs) * widest + 1, self.device)
         ids = torch.tensor([token for run in runs for token in run.ids], dtype=torch.int32)
-        return ForwardContext(self.ops, batch, caches, wanted, lora=lora), ModelInputs(ids, positions)
+        states = begun(self.model, lengths, self.dtype)
+        return ForwardContext(self.ops, batch, caches, wanted, lora=lora, states=states), ModelInputs(ids, positions)
 
 
 def files_of(directory: Path) -> ModelFiles:

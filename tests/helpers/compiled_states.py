@@ -47,7 +47,7 @@ def _factors(dtype: str) -> dict[str, Any]:
 
     from cadence.kernels.triton.states.parts import factors_of
 
-    return factors_of(getattr(torch, dtype))
+    return factors_of(getattr(torch, dtype), 64)
 
 
 def _heads_in_chunks(dtype: str) -> None:

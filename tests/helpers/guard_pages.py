@@ -1,4 +1,4 @@
-"""Packed products on memory that ends where the data ends: a read or write further ends this program.
+"""Packed products and ops on states on memory that ends where the data ends: a read or write further ends this program.
 
 python -m tests.helpers.guard_pages
 """
@@ -10,8 +10,10 @@ import mmap
 
 import torch
 
+from cadence.device.calls import Calls
 from cadence.device.pool import ThreadPool
 from cadence.gguf.file import GGML_TYPES
+from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.cpu.packed.weights import PackedRows, PackedWeight
 from tests.helpers.packing import (
     functions,
@@ -24,6 +26,7 @@ from tests.helpers.packing import (
     packed_ops,
     packing,
 )
+from tests.helpers.state_cases import conv_case, delta_case, head_scan_case, runs_of, scan_case
 
 FLOATS = {"F32": pack_f32, "BF16": pack_bf16, "F16": pack_f16, "HALF": pack_half}
 KINDS = (*FLOATS, "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
@@ -56,7 +59,18 @@ def packed(kind: str, rows: int, cols: int) -> PackedWeight:
     return packing().weight(made.kind, rows, cols, against_the_wall(made.data))
 
 
+def check_states() -> None:
+    ops = CpuOps(Calls(2)).states
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for case in (conv_case(dtype), scan_case(dtype, 37, 5), head_scan_case(dtype, 6, 19), delta_case(dtype)):
+            tables = tuple(against_the_wall(table) for table in case.tables(2, 3))
+            for counts in ((1, 40, 0, 37, 3), (1, 3, 2, 1, 2)):
+                inputs = against_the_wall(torch.randn(counts[1], case.width).to(dtype))
+                case.call(ops, inputs, tables, runs_of([counts]))
+
+
 def main() -> None:
+    check_states()
     pool = ThreadPool(functions(), 2)
     for kind in KINDS:
         for rows, cols in ((1, 256), (19, 512)) if kind.endswith("K") else ((1, 32), (19, 288)):

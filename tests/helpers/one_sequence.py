@@ -10,17 +10,17 @@ from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import ModelFiles
 from cadence.core.kv_spec import plan_layout
-from cadence.core.state_spec import LayerState
 from cadence.kernels.interface.attention_batch import AttentionBatch
-from cadence.kernels.interface.state_ops import StateRuns, StateTable
+from cadence.kernels.interface.state_ops import StateRuns
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.aux_hidden import NO_AUX, AuxHiddenStates
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, LayerCache, ModelInputs
-from cadence.models.interface.row_states import LayerTables, RowStates
+from cadence.models.interface.row_states import RowStates
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens
 from cadence.models.loader import load_model
+from tests.helpers.state_rows import state_tables
 from tests.helpers.tiny_models import MAX_LEN
 
 BLOCK = 16
@@ -49,7 +49,7 @@ class OneSequence:
             shape = (num_blocks, layer.num_kv_heads, BLOCK, layer.head_dim)
             kv = torch.full((2, *shape), 1e3, dtype=dtype)
             self._caches.append(LayerCache(place.group, kv[0], kv[1]))
-        self._states = [_tables(state, dtype) for state in model.state_layers()]
+        self._states = state_tables(model, _NUM_ROWS, MOST_DRAFTS, dtype)
         self._length = 0
         self._drafts = 0  # the last tokens so far, which may be dropped
 
@@ -89,16 +89,6 @@ class OneSequence:
         assert logits.dtype in (torch.float32, hidden.dtype)
         assert logits.shape == (1 if last_only else len(ids), self.model.vocab_size)
         return torch.log_softmax(logits.float(), dim=-1)
-
-
-def _tables(own: LayerState, dtype: torch.dtype) -> LayerTables:
-    """Of a row that begins; other rows hold what nothing may read."""
-    channels, taps = own.conv
-    inputs = torch.full((_NUM_ROWS, taps - 1 + MOST_DRAFTS, channels), 1e3, dtype=dtype)
-    state = torch.full((_NUM_ROWS, *own.state), 1e3)
-    kept = torch.full((_NUM_ROWS, MOST_DRAFTS, own.kept), 1e3, dtype=dtype)
-    inputs[_ROW, : taps - 1] = state[_ROW] = 0.0
-    return LayerTables(inputs, StateTable(state, kept))
 
 
 def _one_run(length: int, replayed: int, drafts: int) -> StateRuns:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from tests.helpers.tiny_decoders import DECODER_MODELS, UNLIKE_OTHERS
 from tests.helpers.tiny_sizes import BOS, EOS, MAX_LEN, PAD, VOCAB, WINDOW, decoder_sizes
 from tests.helpers.tiny_states import STATE_MODELS
 
@@ -174,8 +175,9 @@ _FAMILIES: dict[str, Callable[[], Any]] = {
     "phi3": _phi3,
     "phi3_longrope": _phi3_longrope,
 }
-FAMILIES = tuple(_FAMILIES)
-_MAKERS = _FAMILIES | STATE_MODELS
+USUAL = (*_FAMILIES, *UNLIKE_OTHERS)  # families that are run where all are said to be; others with `--wide`
+FAMILIES = (*_FAMILIES, *DECODER_MODELS)
+_MAKERS = _FAMILIES | DECODER_MODELS | STATE_MODELS
 
 
 def make_tiny(family: str, directory: Path, *, sharded: bool = False, dtype: torch.dtype = torch.float32) -> Path:

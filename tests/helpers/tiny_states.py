@@ -88,7 +88,7 @@ def _falcon_h1(**changes: Any) -> Any:
         "ssm_multipliers": [0.9, 1.1, 1.2, 0.8, 1.3],
         "mlp_multipliers": [1.4, 0.7],
     }
-    sizes = {"mamba_d_ssm": 96, "mamba_n_heads": 6, "mamba_rms_norm": True, "num_hidden_layers": 3}
+    sizes = {"mamba_d_ssm": 96, "mamba_n_heads": 6, "mamba_rms_norm": True}
     return FalconH1ForCausalLM(FalconH1Config(**decoder_sizes(**_MAMBA2 | factors | sizes | changes)))
 
 

@@ -197,15 +197,20 @@ EVERY_OP: dict[str, Op] = {
         tokens(dtype, at), tokens(dtype, at, 1), affine(dtype)[0], 1e-5
     ),
     "layer_norm": lambda ops, dtype, at: [ops.layer_norm(tokens(dtype, at), *affine(dtype))],
+    "head_layer_norm": lambda ops, dtype, at: [
+        ops.head_layer_norm(heads_of(dtype, at)[1], weights(dtype, 2, DIM), 1e-5)
+    ],
     "add_layer_norm": lambda ops, dtype, at: ops.add_layer_norm(
         (tokens(dtype, at), tokens(dtype, at, 1)), *affine(dtype)
     ),
     "add": lambda ops, dtype, at: [ops.add(tokens(dtype, at), tokens(dtype, at, 1))],
+    "add_bias": lambda ops, dtype, at: [ops.add_bias(tokens(dtype, at), drawn(9, WIDTH))],
     "add_rows": lambda ops, dtype, at: [
         ops.add_rows(tokens(dtype, at), weights(dtype, VOCABULARY + 2, WIDTH), IDS[at], 2)
     ],
     "pick": lambda ops, dtype, at: [ops.pick(tokens(dtype, SHUFFLED), at)],
     "activate": activate,
+    "clip": lambda ops, dtype, at: [ops.clip(tokens(dtype, at), 0.6)],
     "softcap": lambda ops, dtype, at: [ops.softcap(tokens(dtype, at) * 40, 30.0)],
     "silu_mul": gate("silu_mul"),
     "gelu_tanh_mul": gate("gelu_tanh_mul"),

@@ -40,6 +40,17 @@ def test_layer_norms(ops: CpuOps, width: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_layer_norms_of_heads(ops: CpuOps, width: int, dtype: torch.dtype) -> None:
+    heads = (random(5, 4 * width, dtype=dtype) * 3 + 1).view(5, 4, width)[:, 1:]  # a part of each token
+    weight = random(3, width, dtype=dtype, seed=2)
+    ours = ops.head_layer_norm(heads, weight, 1e-5)
+    assert_close(ours, REFERENCE.head_layer_norm(heads, weight, 1e-5))
+    apart = [REFERENCE.layer_norm(heads[:, head], weight[head], None, 1e-5) for head in range(3)]
+    assert_close(ours, torch.stack(apart, dim=1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", Activation)
 def test_activations(ops: CpuOps, kind: Activation, dtype: torch.dtype) -> None:
     x = torch.cat([torch.linspace(-12, 12, 2001), torch.tensor([0.0, -0.0, 1e-4, -1e-4, 300.0, -300.0])]).to(dtype)
@@ -61,8 +72,13 @@ def test_gelu_keeps_its_digits_far_out(ops: CpuOps) -> None:
 def test_sums_and_caps(ops: CpuOps, dtype: torch.dtype) -> None:
     x, y = random(6, 45, dtype=dtype), random(6, 45, dtype=dtype, seed=9)
     assert torch.equal(ops.add(x, y), REFERENCE.add(x, y))
+    for bias in (random(45, dtype=dtype), random(45)):
+        assert torch.equal(ops.add_bias(x, bias), REFERENCE.add_bias(x, bias))
     table, ids = random(20, 45, dtype=dtype), torch.tensor([0, 17, 3, 3, 9, 1])
     assert torch.equal(ops.add_rows(x, table, ids, 2), REFERENCE.add_rows(x, table, ids, 2))
+    x[0, :3] = torch.tensor([float("nan"), float("inf"), float("-inf")])
+    torch.testing.assert_close(ops.clip(x, 0.6), REFERENCE.clip(x, 0.6), rtol=0, atol=0, equal_nan=True)
+    x[0, :3] = 1.0
     capped = ops.softcap(x * 40, 30.0)
     assert capped.dtype is torch.float32
     assert_close(capped, REFERENCE.softcap(x * 40, 30.0))

@@ -21,10 +21,37 @@ from tests.helpers.wide import DIFFERENT, each_once, mostly_wide
 pytestmark = pytest.mark.device
 
 LENGTH = 40
-ENDS = {"opt": ("embed_tokens", "lm_head"), "gpt2": ("wte", "lm_head")}
-FUSED = {"gpt2": ["c_attn", "c_proj", "c_fc"], "phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]}
+ENDS = {
+    "opt": ("embed_tokens", "lm_head"),
+    **dict.fromkeys(("gpt2", "gptj", "mpt"), ("wte", "lm_head")),
+    **dict.fromkeys(("bloom", "falcon"), ("word_embeddings", "lm_head")),
+    "gpt_neox": ("embed_in", "embed_out"),
+}
+_MLP = ["dense_h_to_4h", "dense_4h_to_h"]
+FUSED = {
+    "gpt2": ["c_attn", "c_proj", "c_fc"],
+    "phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"],
+    **{family: ["query_key_value", "dense", *_MLP] for family in ("bloom", "falcon", "gpt_neox")},
+    "mpt": ["Wqkv", "out_proj", "up_proj", "down_proj"],
+    "gptj": ["q_proj", "k_proj", "v_proj", "out_proj", "fc_in", "fc_out"],
+    "phi": ["q_proj", "k_proj", "v_proj", "dense", "fc1", "fc2"],
+    "starcoder2": ["q_proj", "k_proj", "v_proj", "o_proj", "c_fc", "c_proj"],
+    **{family: ["q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "down_proj"] for family in ("glm", "glm4")},
+}
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-EXPERTS = ("qwen3_moe", "mixtral")
+EXPERTS = ("qwen3_moe", "mixtral", "granite_moe")
+STATES = {  # PEFT adapts no last projection of a family of Mamba
+    "mamba": ["in_proj", "x_proj"],
+    "falcon_mamba": ["in_proj", "x_proj"],
+    "mamba2": ["in_proj"],
+    "jamba": [*LINEARS, "in_proj", "x_proj", "out_proj"],
+    "bamba": [*LINEARS, "in_proj", "out_proj"],
+    "granite_hybrid": [*LINEARS[:4], "in_proj", "out_proj", "input_linear", "output_linear"],
+    "falcon_h1": [*LINEARS, "in_proj"],
+    "falcon_h1_bias": [*LINEARS, "in_proj"],
+    "lfm2": [*LINEARS[:3], "in_proj", "out_proj", "w1", "w2", "w3"],
+    "qwen3_next": [*LINEARS[:4], "in_proj_qkvz", "in_proj_ba", "out_proj", "shared_expert_gate"],
+}
 OPT = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2", "project_in", "project_out"]
 
 
@@ -36,11 +63,20 @@ def cpu() -> Ops:
 def linears(family: str) -> list[str]:
     if family.startswith(EXPERTS):
         return LINEARS[:4]  # experts have no adapters
-    return OPT if family.startswith("opt") else FUSED.get(family.partition("_")[0], LINEARS)
+    if family in STATES:
+        return STATES[family]
+    return OPT if family.startswith("opt") else FUSED.get(_name(family), LINEARS)
 
 
 def ends(family: str) -> tuple[str, str]:
-    return ENDS.get(family.partition("_")[0], ("embed_tokens", "lm_head"))
+    if family.removeprefix("falcon_").startswith("mamba"):
+        return "embeddings", "lm_head"
+    return ("embed_tokens", "lm_head") if family in STATES else ENDS.get(_name(family), ("embed_tokens", "lm_head"))
+
+
+def _name(family: str) -> str:
+    """Without what sets a version apart."""
+    return "gpt_neox" if family.startswith("gpt_neox") else family.partition("_")[0]
 
 
 def tokens(count: int) -> list[int]:
@@ -71,7 +107,7 @@ def check(directory: Path, to: Path, config: dict[str, Any], ops: Ops, dtype: to
     assert torch.equal(ours(model, ids, 3), plain), "nor in an empty slot"
 
 
-@pytest.mark.parametrize("family", mostly_wide(FAMILIES, [*DIFFERENT, "phi3", "gemma3"]))
+@pytest.mark.parametrize("family", mostly_wide([*FAMILIES, *STATES], [*DIFFERENT, "phi3", "gemma3", "falcon_h1"]))
 def test_every_family_and_module(family: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     """Ranks and scales by patterns, embeddings and head as LoRA."""
     targets = [*linears(family), *ends(family)]
@@ -108,14 +144,16 @@ def test_variants(variant: str, kernels: str, tiny_model: Callable[[str], Path],
     check(tiny_model("llama_bias"), tmp_path, config, cpu() if kernels == "cpu" else ReferenceOps())
 
 
-OTHERS = ["gpt2", "opt", "opt_postnorm", "phi3", "gemma3", "qwen2"]
+OTHERS = ["gpt2", "opt", "opt_postnorm", "phi3", "gemma3", "qwen2", "gpt_neox", "cohere"]
+OTHERS += ["falcon_h1_bias", "granite_hybrid"]
 
 
 @pytest.mark.parametrize("family", mostly_wide(OTHERS, ["gpt2", "opt_postnorm", "gemma3"]))
 def test_variants_of_other_families(family: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     """Fused and transposed matrices, biases of norms, scaled and tied embeddings."""
     targets = linears(family)
-    dora = {"r": 8, "lora_alpha": 12, "target_modules": targets, "use_dora": True, "bias": "all"}
+    biases = "lora_only" if family in STATES else "all"  # that of a convolution is not adapted
+    dora = {"r": 8, "lora_alpha": 12, "target_modules": targets, "use_dora": True, "bias": biases}
     check(tiny_model(family), tmp_path / "dora", dora, cpu())
     saved = {"r": 8, "lora_alpha": 12, "target_modules": targets, "modules_to_save": list(ends(family))}
     check(tiny_model(family), tmp_path / "saved", saved, cpu())

@@ -29,15 +29,29 @@ from cadence.models.registry import model_class
 from tests.helpers import lies
 from tests.helpers.tiny_gguf import make_tiny_gguf
 from tests.helpers.tiny_models import FAMILIES, MAX_LEN, make_tiny
+from tests.helpers.tiny_states import STATE_FAMILIES
 from tests.helpers.wide import mostly_wide, mostly_wide_rows
 
 pytestmark = pytest.mark.engine
 
 SECONDS = 60.0  # of CPU time, for each: a hundred times what it takes, and less than what grows with a lie would take
 MEGABYTES = 400  # for all that one test tries
-NO_FIELDS = {"rope_parameters", "rope_scaling", "text_config", "architectures"}  # sections, checked by themselves
+NO_FIELDS = {"rope_parameters", "rope_scaling", "text_config", "attn_config", "architectures"}  # or checked apart
 ONCE = ["llama_yarn", "gemma3", "gpt2", "opt", "phi3_longrope", "qwen2", "smollm3", "llama_dynamic", "llama3"]
-ONCE += ["qwen3_moe_mixed", "mixtral"]
+ONCE += [
+    "qwen3_moe_mixed",
+    "mixtral",
+    "granite_moe",
+    "gpt_neox",
+    "starcoder2",
+    "cohere2",
+    "stablelm",
+    "gptj",
+    "bloom",
+    "mpt",
+]
+ONCE += ["falcon_grouped", "exaone4"]
+WITH_STATES = ["mamba", "falcon_mamba", "mamba2", "jamba", "bamba", "granite_hybrid", "falcon_h1", "lfm2", "qwen3_next"]
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +108,7 @@ def fields_read(directory: Path) -> set[str]:
 
 
 def test_every_field_that_a_model_reads_has_a_type_and_a_range(tiny_model: Callable[[str], Path]) -> None:
-    asked = set().union(*(fields_read(tiny_model(family)) for family in FAMILIES))
+    asked = set().union(*(fields_read(tiny_model(family)) for family in [*FAMILIES, *STATE_FAMILIES]))
     assert len(asked) > 30
     assert asked <= fields.FIELDS.keys()
 
@@ -102,9 +116,27 @@ def test_every_field_that_a_model_reads_has_a_type_and_a_range(tiny_model: Calla
 @pytest.mark.parametrize("part", mostly_wide(range(lies.PARTS), [0]))
 def test_lies_in_config_json(tiny_model: Callable[[str], Path], tmp_path: Path, part: int) -> None:
     """Every field, once, in a family that reads it."""
+    check_lies(tiny_model, tmp_path, part, ONCE, least_done=45, least_refused=170)
+
+
+@pytest.mark.parametrize("part", mostly_wide(range(lies.PARTS), []))
+def test_lies_about_states(tiny_model: Callable[[str], Path], tmp_path: Path, part: int) -> None:
+    check_lies(tiny_model, tmp_path, part, WITH_STATES, least_done=80, least_refused=300)
+
+
+def check_lies(
+    tiny_model: Callable[[str], Path],
+    tmp_path: Path,
+    part: int,
+    families: list[str],
+    *,
+    least_done: int,
+    least_refused: int,
+) -> None:
+    """At least so many fields are lied about, and so many lies refused."""
     done: set[str] = set()
     refused = 0
-    for family in ONCE:
+    for family in families:
         source = tiny_model(family)
         raw = json.loads((source / "config.json").read_text())
         asked = fields_read(source) | {*fields.LENGTHS, "eos_token_id", "bos_token_id", "architectures", "rope_theta"}
@@ -120,7 +152,7 @@ def test_lies_in_config_json(tiny_model: Callable[[str], Path], tmp_path: Path, 
                 kind = fields.FIELDS.get(where[0])
                 if error is not None and kind is not None and len(where) == 1 and not _allowed(kind, lie):
                     assert isinstance(error, ModelFileError) and error.field == where[0], (where, error)
-    assert len(done) > 45 and refused > 170
+    assert len(done) > least_done and refused > least_refused
 
 
 def _allowed(kind: fields.Kind, value: Any) -> bool:
@@ -289,5 +321,5 @@ def test_the_shell_says_one_line_and_ends_with_status_1(
 
 
 def test_nothing_true_is_refused(tiny_model: Callable[[str], Path]) -> None:
-    for family in FAMILIES:
+    for family in [*FAMILIES, *STATE_FAMILIES]:
         lies.load(tiny_model(family))

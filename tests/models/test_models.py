@@ -16,7 +16,8 @@ from cadence.models.layers.rotary import Rotary
 from cadence.models.registry import model_class
 from tests.helpers.one_sequence import OneSequence, load
 from tests.helpers.oracle import load_oracle, logprobs
-from tests.helpers.tiny_models import FAMILIES, MAX_LEN, VOCAB, WINDOW
+from tests.helpers.tiny_models import FAMILIES, MAX_LEN, USUAL, VOCAB, WINDOW
+from tests.helpers.wide import mostly_wide
 
 pytestmark = pytest.mark.device
 
@@ -29,7 +30,7 @@ def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", mostly_wide(FAMILIES, USUAL))
 def test_equals_transformers_whole_and_in_pieces(family: str, tiny_model: Callable[[str], Path]) -> None:
     directory = tiny_model(family)
     model, oracle = load(directory), load_oracle(directory)

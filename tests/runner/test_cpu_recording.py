@@ -31,6 +31,17 @@ SAME_LAYERS = {"llama_linear", "llama_dynamic", "llama_yarn", "phi3_longrope"}  
 def test_a_decode_step_is_recorded(
     family: str, tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    check(tiny_model(family), monkeypatch)
+
+
+@pytest.mark.parametrize("family", mostly_wide(["llama", "qwen3"], ["llama"]))
+def test_so_is_one_through_transformers_whose_blocks_are_ours(
+    family: str, tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(tiny_model(family), monkeypatch, model_impl="transformers")
+
+
+def check(model: Path, monkeypatch: pytest.MonkeyPatch, **options: str) -> None:
     computed = []  # by torch, of each recording: "" = nothing
     record = Calls.record
 
@@ -42,9 +53,9 @@ def test_a_decode_step_is_recorded(
     monkeypatch.setattr(Calls, "record", noted)
     for dtype in ("float32", "bfloat16"):
         computed.clear()
-        llm = LLM(str(tiny_model(family)), dtype=dtype, max_model_len=128)
+        llm = LLM(str(model), dtype=dtype, max_model_len=128, **options)
         llm.generate([[5, 6, 7], [9] * 20], PARAMS, use_tqdm=False)
-        assert computed and not any(computed), (family, dtype, computed)
+        assert computed and not any(computed), (model.name, dtype, computed)
 
 
 def test_every_registered_architecture_is_among_them(tiny_model: Callable[[str], Path]) -> None:

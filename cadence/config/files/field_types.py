@@ -129,3 +129,21 @@ class Limit:
         if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
             raise ValueError
         return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class EitherOf:
+    """A field of one type or another."""
+
+    one: FieldType
+    other: FieldType
+
+    @property
+    def expected(self) -> str:
+        return f"{self.one.expected}, or {self.other.expected}"
+
+    def read(self, value: Any) -> Any:
+        try:
+            return self.one.read(value)
+        except ValueError:
+            return self.other.read(value)

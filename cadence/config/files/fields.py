@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cadence.config.files.decoder_fields import ATTENTION_FIELDS, DECODER_FIELDS
 from cadence.config.files.field_types import (
     MOST_ID,
     MOST_ITEMS,
     Boolean,
+    EitherOf,
     FieldType,
     Integer,
     ListOf,
@@ -70,7 +72,7 @@ FIELDS: Mapping[str, FieldType] = {
     "num_mel_bins": Nullable(_SIZE),
     "original_max_position_embeddings": Nullable(Integer(2, MOST_ID)),
     "sliding_window": Nullable(Integer(0, MOST_ID)),
-    "sliding_window_pattern": Nullable(_LAYERS),
+    "sliding_window_pattern": Nullable(EitherOf(Integer(0, MOST_LAYERS), String())),
     "max_window_layers": Integer(0, MOST_ID),
     "rms_norm_eps": _EPSILON,
     "layer_norm_epsilon": _EPSILON,
@@ -138,6 +140,7 @@ FIELDS: Mapping[str, FieldType] = {
     "projector_hidden_act": String(),
     "multimodal_projector_bias": Boolean(),
     "image_grid_pinpoints": Nullable(ListOf(ListOf(PIXELS))),
+    **DECODER_FIELDS,
     **STATE_FIELDS,
 }  # fmt: skip
 
@@ -176,6 +179,8 @@ ROPE_FIELDS: Mapping[str, FieldType] = {
     "mrope_interleaved": Nullable(Boolean()),
 }
 
+_SECTIONS = {"vision_config": VISION_FIELDS, "attn_config": ATTENTION_FIELDS}
+
 GENERATION_FIELDS: Mapping[str, FieldType] = {
     "temperature": Nullable(Number(0, 1e6, zero=True)),
     "top_p": Nullable(Number(0, 1)),
@@ -198,7 +203,7 @@ def check_config(raw: Mapping[str, Any], source: Path) -> dict[str, Any]:
     none."""
     absent = [name for name in LENGTHS if name in raw and raw[name] is None]
     checked = check_fields({name: value for name, value in raw.items() if name not in absent}, FIELDS, source, "")
-    for name in ("text_config", "vision_config", *ROPES):
+    for name in ("text_config", "vision_config", "attn_config", *ROPES):
         if checked.get(name) is None:
             continue
         if not isinstance(checked[name], dict):
@@ -210,8 +215,8 @@ def check_config(raw: Mapping[str, Any], source: Path) -> dict[str, Any]:
 def _check_section(section: Mapping[str, Any], source: Path, name: str) -> dict[str, Any]:
     if name == "text_config":
         return check_config(section, source)
-    if name == "vision_config":
-        return check_fields(section, VISION_FIELDS, source, f"{name}.")
+    if name in _SECTIONS:
+        return check_fields(section, _SECTIONS[name], source, f"{name}.")
     return _check_rope(section, source, name)
 
 

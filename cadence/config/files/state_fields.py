@@ -67,6 +67,7 @@ STATE_FIELDS: Mapping[str, FieldType] = {
     "linear_num_key_heads": _HEADS,
     "linear_num_value_heads": _HEADS,
     "shared_expert_intermediate_size": _SIZE,
+    "gguf_split_projection": Boolean(),
     "logits_scaling": _FACTOR,
     "residual_multiplier": _FACTOR,
     "attention_multiplier": _FACTOR,

@@ -13,9 +13,9 @@ def check_asked(args: EngineArgs, hf: HFConfig, method: str) -> None:
     """method: of speculation"""
     if not hf.implementation.through_transformers:
         return
-    for name in ("pipeline_parallel_size", "tensor_parallel_size"):
-        if getattr(args, name) > 1:
-            raise _refused(hf, f"{name}={getattr(args, name)}: its layers are not shared out", name)
+    if args.pipeline_parallel_size > 1:
+        message = f"pipeline_parallel_size={args.pipeline_parallel_size}: its layers are not shared out"
+        raise _refused(hf, message, "pipeline_parallel_size")
     if args.enable_expert_parallel:
         raise _refused(hf, "enable_expert_parallel: its experts are not shared out", "enable_expert_parallel")
     if args.load_format == SHARDED:

@@ -109,15 +109,30 @@ class CpuOps:
         total = x if residual is None else self._calls.empty(x.shape, x.dtype)
         self._c.layer_norm(
             out=out, total=total, x=x, residual=_or_null(residual), weight=_or_null(weight), bias=_or_null(bias),
-            rows=x.shape[0], width=x.shape[1], eps=eps, dtype=x.dtype,
+            rows=x.shape[0], width=x.shape[1], heads=1, x_stride=x.stride(0), eps=eps, dtype=x.dtype,
             weight_dtype=x.dtype if weight is None else weight.dtype,
         )  # fmt: skip
         return out, total
+
+    def head_layer_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        tokens, heads, width = x.shape
+        out = self._calls.empty(x.shape, x.dtype)
+        self._c.layer_norm(
+            out=out, total=NO_TENSOR, x=x, residual=NO_TENSOR, weight=weight, bias=NO_TENSOR, rows=tokens * heads,
+            width=width, heads=heads, x_stride=x.stride(0), eps=eps, dtype=x.dtype, weight_dtype=weight.dtype,
+        )  # fmt: skip
+        return out
 
     def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x, y = x.contiguous(), y.contiguous()
         out = self._calls.empty(x.shape, x.dtype)
         self._c.add(out=out, x=x, y=y, rows=x.shape[0], width=x.shape[1], dtype=x.dtype)
+        return out
+
+    def add_bias(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous()
+        out = self._calls.empty(x.shape, x.dtype)
+        self._c.add_bias(out=out, x=x, y=bias, rows=x.shape[0], width=x.shape[1], dtype=x.dtype, y_dtype=bias.dtype)
         return out
 
     def scale(self, x: torch.Tensor, factor: float) -> torch.Tensor:
@@ -157,6 +172,11 @@ class CpuOps:
     def activate(self, x: torch.Tensor, kind: Activation) -> torch.Tensor:
         out = self._calls.empty(x.shape, x.dtype)
         self._c.activate(**row_words(out, x), kind=int(kind), dtype=x.dtype)
+        return out
+
+    def clip(self, x: torch.Tensor, most: float) -> torch.Tensor:
+        out = self._calls.empty(x.shape, x.dtype)
+        self._c.clip(**row_words(out, x), cap=most, dtype=x.dtype)
         return out
 
     def softcap(self, logits: torch.Tensor, cap: float) -> torch.Tensor:

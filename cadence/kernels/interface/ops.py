@@ -109,12 +109,21 @@ class Ops(Protocol):
         """x [T, H], weight and bias [H] or None; accumulates in float32, returns x's dtype."""
         ...
 
+    def head_layer_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """x [T, G, D], each x[t] dense, weight [G, D] -> `layer_norm` of every head by its own weight, [T, G, D] (new,
+        contiguous)."""
+        ...
+
     def add_layer_norm(self, stream: Pair, weight: MaybeTensor, bias: MaybeTensor, eps: float) -> Pair:
         """stream = (x, residual) -> (layer_norm(x + residual), x + residual)."""
         ...
 
     def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """x + y, [T, H] each."""
+        ...
+
+    def add_bias(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """x [T, H] + bias [H] of any float type, rounded to x's dtype."""
         ...
 
     def scale(self, x: torch.Tensor, factor: float) -> torch.Tensor:
@@ -148,6 +157,10 @@ class Ops(Protocol):
 
     def activate(self, x: torch.Tensor, kind: Activation) -> torch.Tensor:
         """x [T, I] -> [T, I]; in float32, rounded to x's dtype."""
+        ...
+
+    def clip(self, x: torch.Tensor, most: float) -> torch.Tensor:
+        """x [T, H] -> its entries within [-most, most]; what is no number stays so."""
         ...
 
     def softcap(self, logits: torch.Tensor, cap: float) -> torch.Tensor:

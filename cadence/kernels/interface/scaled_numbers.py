@@ -39,5 +39,6 @@ class ScaledNumbers:
 
 def kept(tensor: torch.Tensor, dim: int, ranges: Sequence[range]) -> torch.Tensor:
     """These of its slices, in order; a view where they are one run."""
-    parts = [tensor.narrow(dim, own.start, len(own)) for own in ranges]
+    every = (slice(None),) * dim
+    parts = [tensor[(*every, slice(own.start, own.stop, own.step))] for own in ranges]
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim)

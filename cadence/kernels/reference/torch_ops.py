@@ -30,12 +30,19 @@ class TorchOps:
     def layer_norm(self, x: torch.Tensor, weight: MaybeTensor, bias: MaybeTensor, eps: float) -> torch.Tensor:
         return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
 
+    def head_layer_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        normed = F.layer_norm(x.float(), (x.shape[-1],), None, None, eps)
+        return (normed * weight.float()).to(x.dtype).contiguous()
+
     def add_layer_norm(self, stream: Pair, weight: MaybeTensor, bias: MaybeTensor, eps: float) -> Pair:
         total = stream[0] + stream[1]
         return self.layer_norm(total, weight, bias, eps), total
 
     def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x + y
+
+    def add_bias(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return (x + bias).to(x.dtype)
 
     def scale(self, x: torch.Tensor, factor: float) -> torch.Tensor:
         return x * factor
@@ -64,6 +71,9 @@ class TorchOps:
         if kind is Activation.SILU:
             return F.silu(x)
         return F.gelu(x, approximate="tanh" if kind is Activation.GELU_TANH else "none")
+
+    def clip(self, x: torch.Tensor, most: float) -> torch.Tensor:
+        return x.clamp(-most, most)
 
     def softcap(self, logits: torch.Tensor, cap: float) -> torch.Tensor:
         return cap * torch.tanh(logits.float() / cap)

@@ -12,6 +12,7 @@ from cadence.kernels.interface.ops import Triple
 from cadence.kernels.interface.rope_ops import AxesTable
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, ModelInputs
+from cadence.models.layers.head_rows import picked_heads
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.mixer import Mixer
 from cadence.models.layers.norm import RMSNorm
@@ -25,6 +26,7 @@ class AttentionSpec:
     shape: AttentionShape
     qkv_bias: bool = False
     out_bias: bool = False
+    grouped: bool = False  # a checkpoint has queries, keys and values in one matrix, head by head
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,9 @@ class Attention(Mixer):
         super().__init__()
         share, every = HeadShare.of(spec.shape, build.ranks), (spec.hidden, range(spec.hidden))
         shape, queries = share.shape, share.queries_of_dim
+        self.rotary = rotary
         self.qkv = self.projection(build, spec, share)
         self.out = Linear.shared(build, Held({"": every}, queries), bias=spec.out_bias)
-        self.rotary = rotary
         if norms is None:
             self._rotation = rotary.rotation((), 0.0)
         else:
@@ -66,8 +68,9 @@ class Attention(Mixer):
     def projection(self, build: BuildContext, spec: AttentionSpec, share: HeadShare) -> Linear:
         """For a family that projects to more."""
         queries, keys = share.queries_of_dim, share.keys_of_dim
-        rows = {"q": queries, "k": keys, "v": keys}
-        return Linear.shared(build, Held(rows, (spec.hidden, range(spec.hidden))), bias=spec.qkv_bias)
+        held = Held({"q": queries, "k": keys, "v": keys}, (spec.hidden, range(spec.hidden)))
+        picked = picked_heads(held, spec.shape, self.rotary.neighbours, grouped=spec.grouped)
+        return Linear.shared(build, replace(held, picked=picked), bias=spec.qkv_bias)
 
     def hold_kv_scales(self, k: float, v: float) -> None:
         """What the checkpoint says that keys and values of a float8 cache are multiples of."""

@@ -84,25 +84,52 @@ class LearnedPositions(nn.Module):
         return self.places(self.project(self.tokens(inputs, ctx), ctx), inputs.rope_positions, ctx)
 
 
+class LogitsBias(nn.Module):
+    """What a family adds to its logits. A checkpoint that may lack it means zeros."""
+
+    weight: nn.Parameter  # float32, as it is stored: [vocabulary] or [1, vocabulary]
+
+    def __init__(self, build: BuildContext, *shape: int) -> None:
+        super().__init__()
+        self.weight = empty_parameter(build, *shape, dtype=torch.float32)
+        self.weight.zero_()
+
+    def forward(self, logits: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return ctx.ops.add_bias(logits, self.weight.view(-1))
+
+
+class NoLogitsBias(nn.Module):
+    def forward(self, logits: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return logits
+
+
 class LMHead(WeightHolder):
     """hidden [S, size] -> logits [S, vocab] in the model's dtype, or in float32. Its weight is the embedding's own when
     tied.
 
-    They are multiplied by `scale`. `softcap` > 0 bends them to softcap * tanh(logits / softcap), in float32, and leaves
-    them so.
+    They are multiplied by `scale`, and with a bias `added.weight` [vocab] joins them. `softcap` > 0 bends them to
+    softcap * tanh(logits / softcap), in float32, and leaves them so.
     """
 
     inner = False
 
     def __init__(
-        self, build: BuildContext, tokens: Embedding, *, tied: bool, scale: float = 1.0, softcap: float = 0.0
+        self,
+        build: BuildContext,
+        tokens: Embedding,
+        *,
+        tied: bool,
+        scale: float = 1.0,
+        softcap: float = 0.0,
+        bias: bool = False,
     ) -> None:
         weight = tokens.weight
         super().__init__(weight if tied else empty_weight(build, weight.rows, weight.cols), tokens.held)
         self.vocab_size, _ = tokens.held.rows[""]
         self._scale, self._softcap = scale, softcap
+        self.added = LogitsBias(build, self.vocab_size) if bias else NoLogitsBias()
 
     def forward(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         hidden = hidden if self._scale == 1.0 else ctx.ops.scale(hidden, self._scale)
-        logits = self.weight.logits(hidden, ctx)
+        logits = self.added(self.weight.logits(hidden, ctx), ctx)
         return logits if self._softcap == 0.0 else ctx.ops.softcap(logits, self._softcap)

@@ -18,8 +18,10 @@ class Rotary(nn.Module):
     cos_sin: torch.Tensor  # [max_model_len, rotary_dim] float32: cosines, then sines
     axis_of: torch.Tensor  # as `AxesTable` has it
 
-    def __init__(self, build: BuildContext, rope: RopeConfig) -> None:
+    def __init__(self, build: BuildContext, rope: RopeConfig, *, neighbours: bool = False) -> None:
+        """neighbours: entries that turn together lie side by side in a checkpoint"""
         super().__init__()
+        self.neighbours = rope.rotary_dim if neighbours else 0  # of a head, those entries
         inv_freq, magnitude = frequencies(rope, build.max_model_len)
         angles = torch.arange(build.max_model_len).float()[:, None] * inv_freq
         table = torch.cat((angles.cos() * magnitude, angles.sin() * magnitude), dim=1)
@@ -40,6 +42,7 @@ class NoRotary(nn.Module):
     """For families whose positions are learned vectors."""
 
     axes = NO_AXES
+    neighbours = 0
 
     def rotation(self, norms: tuple[torch.Tensor, ...], eps: float) -> Rotation:
         return Rotation(torch.empty((0, 0)), norms, eps)

@@ -13,6 +13,8 @@ import torch
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.reference import ModelFiles
 from cadence.models.layers.experts import ExpertLinear
+from cadence.models.layers.weight import WeightHolder
+from cadence.models.loader.assign import Copy
 from cadence.models.loader.checkpoint import open_checkpoint, stored_dtype
 from cadence.models.loader.source import WeightsSource
 from cadence.models.quantize.beside import base_config, copy_beside
@@ -98,9 +100,10 @@ class _Matrices:
                     if isinstance(slot.module, ExpertLinear):
                         self.unseen.add(slot.names[0].rsplit(".", 2)[0])
                     continue
-                made = quantized([copies[name].target for name in group], self._form, self._dtype, hessian)
-                for name, matrix in zip(group, made, strict=True):
-                    copies[name].target.copy_(matrix.values)
+                stored = [_as_stored(copies[name]) for name in group]
+                made = quantized([values for _, values in stored], self._form, self._dtype, hessian)
+                for name, (order, _), matrix in zip(group, stored, made, strict=True):
+                    copies[name].target.copy_(matrix.values[order])
                     yield self._named(name, matrix)
             run.advance(layer)
         report("layers", run.num_layers, run.num_layers)
@@ -128,6 +131,19 @@ class _Matrices:
         self._done.add(name)
         module = name.removesuffix(".weight")
         return {f"{module}.{part}": tensor for part, tensor in matrix.tensors.items()}
+
+
+def _as_stored(copy: Copy) -> tuple[torch.Tensor | slice, torch.Tensor]:
+    """(the rows of the checkpoint in our order, values in the checkpoint's)"""
+    assert isinstance(copy.slot.module, WeightHolder)
+    held = copy.slot.module.held
+    if held.is_all:
+        return slice(None), copy.target
+    _, runs = held.stored_rows(copy.rule.part)
+    order = torch.tensor([row for run in runs for row in run])
+    values = torch.empty_like(copy.target)
+    values[order] = copy.target
+    return order, values
 
 
 def _dtype(asked: str, files: ModelFiles, hf: HFConfig) -> torch.dtype:

@@ -21,6 +21,7 @@ from cadence.models.layers.weight import Stream
 from cadence.models.loader.assign import Copy, assign, copies_of
 from cadence.models.loader.plausible import build_model
 from cadence.models.loader.selected_weights import SelectedWeights
+from cadence.models.loader.sliced_weights import sliced
 from cadence.models.loader.source import WeightsSource
 from cadence.models.quantize.observed import ObservedExperts, ObservedWeight
 from cadence.models.stage import as_stage
@@ -64,7 +65,8 @@ class LayerPass:
         stage = Stage(_OnePlace(index, self.num_layers), (1,) * self.num_layers)
         model = as_stage(build_model(self._hf, replace(self._build, stage=stage)), stage, torch.float32)
         copies = copies_of(model, self._source)
-        assign(model, SelectedWeights.named(self._source, {copy.name for copy in copies}), self._where)
+        own = SelectedWeights.named(self._source, {copy.name for copy in copies})
+        assign(model, sliced(own, model), self._where)
         layer = OpenLayer(index, model, copies)
         if index == 0:
             self._stream = [model.entry.enter(self._inputs(ids), self._context(layer)) for ids in self._windows]

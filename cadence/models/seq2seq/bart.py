@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cadence.models.encoder import EncoderEmbedding
-from cadence.models.encoder_decoder import EncoderDecoderLM, EncoderDecoderParts, EncoderStack, LogitsBias, TextFront
+from cadence.models.encoder_decoder import EncoderDecoderLM, EncoderDecoderParts, EncoderStack, TextFront
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
-from cadence.models.layers.embedding import Embedding, LMHead, NoTable, PositionTable
+from cadence.models.layers.embedding import Embedding, LMHead, LogitsBias, NoTable, PositionTable
 from cadence.models.seq2seq.sides import (
     SideDims,
     check_positions,
@@ -74,7 +74,7 @@ def _parts(hf: ConfigView, build: BuildContext, *, pre_norm: bool) -> EncoderDec
         layers=decoder_layers(build, decoder),
         norm=decoder.last_norm(build),
         lm_head=LMHead(build, tokens, tied=hf["tie_word_embeddings"]),
-        logits_bias=LogitsBias(build, hf["vocab_size"]),
+        logits_bias=LogitsBias(build, 1, hf["vocab_size"]),
         dtype=build.dtype,
     )
 

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from cadence.models.encoder import EncoderEmbedding
-from cadence.models.encoder_decoder import EncoderDecoderLM, EncoderDecoderParts, EncoderStack, LogitsBias, TextFront
+from cadence.models.encoder_decoder import EncoderDecoderLM, EncoderDecoderParts, EncoderStack, TextFront
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.interface.model import ForwardContext
-from cadence.models.layers.embedding import Embedding, LMHead, NoTable
+from cadence.models.layers.embedding import Embedding, LMHead, LogitsBias, NoTable
 from cadence.models.layers.norm import NoNorm
 from cadence.models.seq2seq.bart import COPIES, OTHER_NAMES, TEXT_RULES
 from cadence.models.seq2seq.sides import SideDims, check_positions, decoder_layers, encoder_layers
@@ -65,6 +65,6 @@ def _parts(hf: ConfigView, build: BuildContext) -> EncoderDecoderParts:
         layers=decoder_layers(build, decoder),
         norm=decoder.last_norm(build),
         lm_head=LMHead(build, tokens, tied=hf["tie_word_embeddings"]),
-        logits_bias=LogitsBias(build, written),
+        logits_bias=LogitsBias(build, 1, written),
         dtype=build.dtype,
     )

@@ -14,14 +14,13 @@ from cadence.models.encoder_decoder import (
     EncoderDecoderLM,
     EncoderDecoderParts,
     EncoderStack,
-    NoLogitsBias,
     TextFront,
 )
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.cross_attention import CrossAttention
 from cadence.models.layers.distances import Distances
-from cadence.models.layers.embedding import Embedding, LMHead
+from cadence.models.layers.embedding import Embedding, LMHead, NoLogitsBias
 from cadence.models.layers.mlp import GatedMLP, PlainMLP
 from cadence.models.layers.norm import RMSNorm
 from cadence.models.layers.rotary import NoRotary

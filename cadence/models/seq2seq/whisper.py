@@ -10,11 +10,11 @@ from torch import nn
 from cadence.core.errors import ConfigError
 from cadence.kernels.interface.ops import Activation
 from cadence.models.encoder import EncoderEmbedding
-from cadence.models.encoder_decoder import EncoderDecoderLM, EncoderDecoderParts, EncoderStack, NoLogitsBias
+from cadence.models.encoder_decoder import EncoderDecoderLM, EncoderDecoderParts, EncoderStack
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.interface.encoder import EncoderBatch
 from cadence.models.interface.model import ForwardContext
-from cadence.models.layers.embedding import Embedding, LMHead, NoTable, PositionTable
+from cadence.models.layers.embedding import Embedding, LMHead, NoLogitsBias, NoTable, PositionTable
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.norm import NoNorm
 from cadence.models.seq2seq.sides import (

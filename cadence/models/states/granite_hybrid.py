@@ -89,9 +89,8 @@ class GraniteMoeHybridForCausalLM(DecoderLM):
             experts = ExpertsSpec(hf["num_local_experts"], dims.hidden, dims.intermediate, dims.activation, routing)
             return SharedExperts(build, experts, shared, gated=False)
 
-        scales = Scales(
-            embed=(hf["embedding_multiplier"] or 1.0) / added, exact=True, logits=1.0 / hf["logits_scaling"]
-        )
+        embed = (hf["embedding_multiplier"] or 1.0) / added
+        scales = Scales(embed=embed, exact=True, stream=added, logits=1.0 / hf["logits_scaling"])
         dims = replace(dims, eps=dims.eps / added**2)
         super().__init__(gated_decoder(build, dims, mixer, feed_forward, scales=scales))
 

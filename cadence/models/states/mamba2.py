@@ -14,6 +14,9 @@ from cadence.models.weight_map import WeightMap
 
 _DEFAULTS = {
     "layer_norm_epsilon": 1e-5,
+    "num_heads": 128,
+    "head_dim": 64,
+    "state_size": 128,
     "conv_kernel": 4,
     "n_groups": 8,
     "expand": 2,
@@ -37,7 +40,7 @@ class Mamba2ForCausalLM(DecoderLM):
 
 
 def _spec(hf: ConfigView) -> Mamba2Spec:
-    heads, head_dim, hidden = hf["num_heads"], hf["head_dim"], hf["hidden_size"]
+    heads, head_dim, hidden = hf["num_heads"], hf["head_dim"] or 64, hf["hidden_size"]
     if heads * head_dim != int(hf["expand"] * hidden):
         message = f"num_heads {heads} x head_dim {head_dim} is not expand {hf['expand']} x hidden_size {hidden}"
         raise ConfigError(message, field="num_heads")

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
+
 from cadence.models.interface.model import ForwardContext, ModelInputs
+
+
+def as_rows(x: torch.Tensor) -> torch.Tensor:
+    """x [..., n] -> [T, n]: a view where it can be one, which is all that a recording takes"""
+    return x.view(-1, x.shape[-1]) if x.is_contiguous() else x.reshape(-1, x.shape[-1])
 
 
 class NoForwardError(RuntimeError):
@@ -25,6 +32,10 @@ class CurrentForward:
         if self._ctx is None:
             raise NoForwardError("no forward of this model runs")
         return self._ctx
+
+    @property
+    def runs(self) -> bool:
+        return self._ctx is not None
 
     @property
     def inputs(self) -> ModelInputs:

@@ -22,8 +22,13 @@ class CalledEmbedding(Embedding):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         ctx = self.now.ctx
-        vectors = self.weight.lookup(ids.reshape(-1).to(torch.int32), self._scale, ctx)
+        vectors = self.weight.lookup(_flat(ids), self._scale, ctx)
         return ctx.overlay.laid_over(vectors).view(*ids.shape, -1)
+
+
+def _flat(ids: torch.Tensor) -> torch.Tensor:
+    flat = ids.view(-1) if ids.is_contiguous() else ids.reshape(-1)
+    return flat if flat.dtype is torch.int32 else flat.to(torch.int32)
 
 
 @torch.no_grad()

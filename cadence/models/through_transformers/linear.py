@@ -16,7 +16,7 @@ from cadence.models.layers.linear import Linear
 from cadence.models.layers.parameter import empty_parameter
 from cadence.models.layers.rank_share import Held
 from cadence.models.layers.weight import DenseWeight, KernelWeight, Weight
-from cadence.models.through_transformers.current import CurrentForward
+from cadence.models.through_transformers.current import CurrentForward, as_rows
 
 
 class CalledLinear(Linear):
@@ -39,7 +39,7 @@ class CalledLinear(Linear):
         return self.weight.rows
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        rows = x.reshape(-1, x.shape[-1])
+        rows = as_rows(x)
         return self.weight.linear(rows, self.bias, self.now.ctx).view(*x.shape[:-1], self.weight.rows)
 
 
@@ -54,7 +54,7 @@ class CalledHead(LMHead):
         self.now = now
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        logits = super().forward(hidden.reshape(-1, hidden.shape[-1]), self.now.ctx)
+        logits = super().forward(as_rows(hidden), self.now.ctx)
         logits = logits if self.bias is None else logits + self.bias
         return logits.view(*hidden.shape[:-1], self.vocab_size)
 
@@ -77,7 +77,7 @@ class CalledMatrix(nn.Parameter):
         ctx = self.now.ctx
         if x.dtype not in self.weights:
             self.weights[x.dtype] = _packed(self.data, ctx.ops)
-        made = self.weights[x.dtype].linear(x.reshape(-1, x.shape[-1]), bias, ctx)
+        made = self.weights[x.dtype].linear(as_rows(x), bias, ctx)
         return made.view(*x.shape[:-1], made.shape[-1])
 
     @classmethod

@@ -10,6 +10,7 @@ All layers compute all tokens: which of them are wanted is seen at the end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import LayerKV
 from cadence.core.pooling import EMBED
 from cadence.core.state_spec import LayerState
-from cadence.kernels.interface.attention_batch import AttentionShape, Sees
+from cadence.kernels.interface.attention_batch import Sees
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, ModelInputs, PoolHead
 from cadence.models.interface.pool_head import SameVector
@@ -29,17 +30,20 @@ from cadence.models.tensor_plan import ShapeOf, TensorPlan
 from cadence.models.through_transformers.activation import replace_activations
 from cadence.models.through_transformers.current import CurrentForward
 from cadence.models.through_transformers.embedding import CalledEmbedding
+from cadence.models.through_transformers.functions import CpuFunctions, are_sums
 from cadence.models.through_transformers.names import Planning, TransformersNames, rules_of
 from cadence.models.through_transformers.outline import (
     base_of,
     choose_experts,
     fill_buffers,
+    move_buffers,
     outlined,
     parts_of,
 )
+from cadence.models.through_transformers.recognise import recognise
 from cadence.models.through_transformers.registered import LayerAttention, put_attention
+from cadence.models.through_transformers.rehearsal import Heard, rehearsed
 from cadence.models.through_transformers.replace import Replaced, Replacing
-from cadence.models.through_transformers.steady import steadied
 from cadence.models.through_transformers.trial import ObservedAttention, observe
 
 
@@ -83,21 +87,29 @@ class ThroughTransformers(MappedModule):
             raise ConfigError(f"{hf.architecture} cannot run through transformers: {error}", error.field) from None
 
     def _build(self, hf: HFConfig, build: BuildContext) -> None:
-        if build.ranks.size > 1 or not build.stage.is_all:
-            raise ConfigError("its layers are not shared out among ranks or stages", "tensor_parallel_size")
+        if not build.stage.is_all:
+            raise ConfigError("its layers are not shared out among stages", "pipeline_parallel_size")
         self.now = CurrentForward()
         outline = outlined(hf, build.dtype)
-        base, prefix = base_of(outline), outline.base_model_prefix
+        base, prefix, configs = base_of(outline), outline.base_model_prefix, parts_of(outline.config)
         replace_activations(outline, self.now)
-        observed = observe(base, parts_of(outline.config), build.max_model_len)
-        self._steadies = observed.unsteady and build.device.type == "cpu"
+        observed = observe(base, configs, build.max_model_len)
         _check_layers(outline, observed.layers)
+        fill_buffers(outline, build.max_model_len)
+        heard = rehearsed(base, configs)
+        recognised = recognise(heard or Heard(), [each.module for each in observed.layers])
+        if build.ranks.size > 1 and len(recognised.attention) < len(observed.layers):
+            raise ConfigError("its attention is not one that ranks can share here", "tensor_parallel_size")
         shapes = {name: tensor.shape for name, tensor in outline.state_dict().items()}
-        replaced = Replacing(outline, build, self.now, observed.looked_into).run()
+        replaced = Replacing(outline, build, self.now, observed, recognised).run()
+        self._functions = build.device.type == "cpu" and (observed.unsteady or _only_sums(heard, replaced.gone))
         self._planning = Planning(outline, shapes, replaced.stacks)
         choose_experts(outline.config, build.device)
-        fill_buffers(outline, build.device, build.max_model_len)
-        self._kv = [_put_layer(self.now, index, each, build) for index, each in enumerate(observed.layers)]
+        move_buffers(outline, build.device)
+        self._kv = [
+            replaced.attention.get(each.module) or _put_layer(self.now, index, each, build)
+            for index, each in enumerate(observed.layers)
+        ]
         setattr(outline, prefix, GivenStates())
         self.base, self.lm_head = base, outline
         self._embedding = replaced.embedding[len(prefix) + 1 :]
@@ -122,7 +134,7 @@ class ThroughTransformers(MappedModule):
         return []
 
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
-        with self.now.running(ctx, inputs), steadied(self._steadies):
+        with self.now.running(ctx, inputs), CpuFunctions(ctx.ops) if self._functions else nullcontext():
             given = self.base(input_ids=inputs.ids[None], position_ids=inputs.rope_positions[None], use_cache=False)
         return ctx.wanted.pick(given[0][0], ctx.ops)
 
@@ -146,16 +158,14 @@ def _check_layers(outline: Any, observed: list[ObservedAttention]) -> None:
 
 
 def _put_layer(now: CurrentForward, index: int, observed: ObservedAttention, build: BuildContext) -> LayerKV:
-    shape = AttentionShape(
-        num_heads=observed.heads,
-        num_kv_heads=observed.kv_heads,
-        head_dim=observed.head_dim,
-        scale=observed.scale,
-        window=build.window(observed.window),
-        softcap=observed.softcap,
-    )
+    shape = observed.shape(build)
     put_attention(observed.module, LayerAttention(now, index, shape, observed.value_dim))
-    return LayerKV(observed.kv_heads, observed.head_dim, shape.window)
+    return LayerKV(shape.num_kv_heads, shape.head_dim, shape.window)
+
+
+def _only_sums(heard: Heard | None, gone: set[nn.Module]) -> bool:
+    """Whether all that torch computes outside of modules of ours are sums. gone: what those stand in for"""
+    return heard is not None and are_sums(func for func, around in heard.functions if gone.isdisjoint(around))
 
 
 def _weights(outline: Any, prefix: str, replaced: Replaced) -> TransformersNames:

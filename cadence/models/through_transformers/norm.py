@@ -7,6 +7,7 @@ what it returns says what it is.
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,8 +15,9 @@ from torch import nn
 
 from cadence.models.interface.build import BuildContext
 from cadence.models.layers.parameter import empty_parameter
-from cadence.models.through_transformers.current import CurrentForward
+from cadence.models.through_transformers.current import CurrentForward, as_rows
 
+RMS, RMS_PLUS_1, LAYER = "rms", "rms + 1", "layer"
 _CLOSE = 1e-5  # between float32 results of two ways to compute the same
 
 
@@ -30,7 +32,7 @@ class CalledRMSNorm(nn.Module):
         self.now = now
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows = x.reshape(-1, x.shape[-1])
+        rows = as_rows(x)
         return self.now.ctx.ops.rms_norm(rows, self.weight, self.eps).view(x.shape)
 
 
@@ -45,11 +47,25 @@ class CalledLayerNorm(nn.Module):
         self.now = now
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows = x.reshape(-1, x.shape[-1])
+        rows = as_rows(x)
         return self.now.ctx.ops.layer_norm(rows, self.weight, self.bias, self.eps).view(x.shape)
 
 
-def norm_in_place_of(module: nn.Module, build: BuildContext, now: CurrentForward) -> nn.Module | None:
+@dataclass(frozen=True, slots=True)
+class FoundNorm:
+    """What a module of transformers computes."""
+
+    kind: str  # RMS | RMS_PLUS_1, whose weight is one more than its file says | LAYER
+    size: int
+    eps: float
+
+    @property
+    def added(self) -> float:
+        """To the weight, while it loads."""
+        return 1.0 if self.kind == RMS_PLUS_1 else 0.0
+
+
+def find_norm(module: nn.Module) -> FoundNorm | None:
     """None: it is no norm, or another one than ours."""
     if next(module.children(), None) is not None or "norm" not in type(module).__name__.lower():
         return None
@@ -60,12 +76,19 @@ def norm_in_place_of(module: nn.Module, build: BuildContext, now: CurrentForward
     eps = [value for value in vars(module).values() if isinstance(value, float) and 0.0 < value < 1e-2]
     if not size or len(set(eps)) != 1:
         return None
-    found = _kind(module, own, size, eps[0])
-    if found in ("rms", "rms + 1"):
-        return CalledRMSNorm(build, size, eps[0], wide=found == "rms + 1", now=now)
-    if found == "layer":
-        return CalledLayerNorm(build, size, eps[0], affine="weight" in own, bias="bias" in own, now=now)
-    return None
+    kind = _kind(module, own, size, eps[0])
+    return FoundNorm(kind, size, eps[0]) if kind else None
+
+
+def norm_in_place_of(module: nn.Module, build: BuildContext, now: CurrentForward) -> nn.Module | None:
+    """None: it is no norm, or another one than ours."""
+    found = find_norm(module)
+    if found is None:
+        return None
+    if found.kind == LAYER:
+        own = dict(module.named_parameters(recurse=False))
+        return CalledLayerNorm(build, found.size, found.eps, affine="weight" in own, bias="bias" in own, now=now)
+    return CalledRMSNorm(build, found.size, found.eps, wide=found.kind == RMS_PLUS_1, now=now)
 
 
 def _size(module: Any, own: dict[str, nn.Parameter]) -> int:
@@ -90,9 +113,9 @@ def _kind(module: nn.Module, own: dict[str, nn.Parameter], size: int, eps: float
         return ""
     weight, bias = trial._parameters.get("weight"), trial._parameters.get("bias")
     rms = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
-    ways = {"layer": torch.nn.functional.layer_norm(x, (size,), weight, bias, eps)}
+    ways = {LAYER: torch.nn.functional.layer_norm(x, (size,), weight, bias, eps)}
     if weight is not None and bias is None:
-        ways |= {"rms": rms * weight, "rms + 1": rms * (1 + weight)}
+        ways |= {RMS: rms * weight, RMS_PLUS_1: rms * (1 + weight)}
     fits = [
         name for name, value in ways.items() if given.shape == x.shape and torch.allclose(given, value, _CLOSE, _CLOSE)
     ]

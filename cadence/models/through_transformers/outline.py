@@ -98,23 +98,27 @@ def base_of(model: nn.Module) -> nn.Module:
     return base
 
 
-def fill_buffers(model: Any, device: torch.device, max_len: int) -> None:
-    """Tables that are not in checkpoints, as transformers fills them itself. Those that it would fit to the longest
-    text of each forward are fitted to the longest there can be: a text's tokens do not depend on its company."""
+def fill_buffers(model: Any, max_len: int) -> None:
+    """Tables that are not in checkpoints, on the host, as transformers fills them itself. Those that it would fit to
+    the longest text of each forward are fitted to the longest there can be: a text's tokens do not depend on its
+    company."""
     for module in model.modules():
         own = module._buffers
         tables = [name for name in module._non_persistent_buffers_set if own.get(name) is not None]
         for name in tables:
-            own[name] = torch.empty_like(own[name], device=device)
-        if device.type == "meta":
-            continue
+            own[name] = torch.empty_like(own[name], device="cpu")
         if tables:
             model._init_weights(module)
         for layers, kind in _kinds(module).items():
             if kind in _STRETCHED:
                 _stretch(module, layers, kind, max_len)
-    if device.type != "meta":
-        _settle(model)
+    _settle(model)
+
+
+def move_buffers(model: nn.Module, device: torch.device) -> None:
+    for module in model.modules():
+        for name, table in module._buffers.items():
+            module._buffers[name] = None if table is None else table.to(device)
 
 
 @contextmanager

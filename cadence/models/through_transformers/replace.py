@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +11,26 @@ import torch
 from torch import nn
 
 from cadence.core.errors import ConfigError
+from cadence.core.kv_spec import LayerKV
 from cadence.models.interface.build import BuildContext
 from cadence.models.layers.rank_share import all_of
+from cadence.models.layers.rotary import NoRotary
+from cadence.models.through_transformers.activation import CalledActivation
+from cadence.models.through_transformers.blocks import (
+    CalledAttention,
+    CalledMLP,
+    NoTurning,
+    TabledRotary,
+    attention_block,
+    mlp_block,
+)
 from cadence.models.through_transformers.current import CurrentForward
 from cadence.models.through_transformers.embedding import CalledEmbedding, embedding_scale
 from cadence.models.through_transformers.experts import CalledExperts, experts_in_place_of
 from cadence.models.through_transformers.linear import CalledHead, CalledLinear, CalledMatrix
 from cadence.models.through_transformers.norm import CalledRMSNorm, norm_in_place_of
+from cadence.models.through_transformers.recognise import Recognised, Turning
+from cadence.models.through_transformers.trial import Observed
 
 Source = tuple[str, str, dict[str, Any]]  # transformers' name, the part, what a rule says besides
 
@@ -28,34 +41,85 @@ class Replaced:
     vocab_size: int
     sources: dict[str, Source] = field(default_factory=dict)  # by our names of parameters, in transformers' modules
     stacks: set[str] = field(default_factory=set)  # transformers' names of stacked experts
+    gone: set[nn.Module] = field(default_factory=set)  # transformers' modules that are replaced
+    attention: dict[nn.Module, LayerKV] = field(default_factory=dict)  # those that attend -> what ours keep
 
 
 class Replacing:
     def __init__(
-        self, model: Any, build: BuildContext, now: CurrentForward, looked_into: Collection[nn.Module]
+        self, model: Any, build: BuildContext, now: CurrentForward, observed: Observed, recognised: Recognised
     ) -> None:
-        """model: transformers', in shapes alone; looked_into: modules whose weights other modules read"""
+        """model: transformers', in shapes alone"""
         self._model = model
         self._build = build
         self._now = now
-        self._kept = {id(module) for module in looked_into}
+        self._layers = {each.module: index for index, each in enumerate(observed.layers)}
+        self._shapes = [each.shape(build) for each in observed.layers]
+        self._recognised = recognised
+        self._rotaries: dict[int, TabledRotary] = {}
+        self._kept = {id(module) for module in observed.looked_into}
         self._wide = re.compile("|".join(map(re.escape, _in_float32(model))) or "$.")
         self._ties: dict[str, str] = dict(getattr(model, "all_tied_weights_keys", None) or {})
         self._done: dict[str, nn.Module] = {}  # by path
         self._sources: dict[str, Source] = {}
         self._stacks: set[str] = set()
+        self._gone: set[nn.Module] = set()
+        self._kept_of: dict[nn.Module, LayerKV] = {}
 
     def run(self) -> Replaced:
         """Whatever is not replaced gets memory."""
         paths = {id(module): path for path, module in self._model.named_modules()}
+        self._paths = {module: path for path, module in self._model.named_modules()}
         embedding = self._embedding(paths)
         head = self._head(paths, embedding)
+        self._blocks(paths)
         for path, module in list(self._model.named_modules()):
             if path and not path.startswith(tuple(f"{done}." for done in self._done)) and path not in self._done:
                 self._inner(path, module)
+        self._gone.update(each for each in self._model.modules() if isinstance(each, CalledActivation))
         self._rest()
         rows = self._model.config.get_text_config().vocab_size if head is None else head.vocab_size
-        return Replaced(embedding, rows, self._sources, self._stacks)
+        return Replaced(
+            embedding=embedding,
+            vocab_size=rows,
+            sources=self._sources,
+            stacks=self._stacks,
+            gone=self._gone,
+            attention=self._kept_of,
+        )
+
+    def _blocks(self, paths: dict[int, str]) -> None:
+        """What a rehearsal has shown to be blocks of ours."""
+        for module, attention in self._recognised.attention.items():
+            index, path = self._layers[module], paths[id(module)]
+            block = attention_block(self._build, index, attention, self._shapes[index], self._rotary(attention.turning))
+            self._put(path, CalledAttention(block, attention, self._now))
+            self._kept_of[module] = block.kv
+            self._name_block(f"{path}.block", (("qkv", attention.projections, "qkv"), ("out", (attention.out,), "")))
+            for ours, (norm, found) in zip(("q_norm", "k_norm"), attention.norms, strict=False):
+                self._sources[f"{path}.block.{ours}.weight"] = (f"{self._paths[norm]}.weight", "", _added(found.added))
+        for module, mlp in self._recognised.mlps.items():
+            path = paths[id(module)]
+            self._put(path, CalledMLP(mlp_block(self._build, mlp), mlp, self._now))
+            self._name_block(f"{path}.block", (("gate_up", mlp.projections, ("gate", "up")), ("down", (mlp.down,), "")))
+        for turning in self._recognised.turnings:
+            if (path := paths[id(turning.module)]) not in self._done:
+                self._put(path, NoTurning())
+
+    def _rotary(self, turning: Turning | None) -> TabledRotary | NoRotary:
+        if turning is None:
+            return NoRotary()
+        if id(turning) not in self._rotaries:
+            self._rotaries[id(turning)] = TabledRotary(self._build, turning)
+        return self._rotaries[id(turning)]
+
+    def _name_block(self, path: str, maps: tuple[tuple[str, tuple[nn.Linear, ...], Sequence[str]], ...]) -> None:
+        """maps: (ours, transformers', parts of ours that several of those become)"""
+        for ours, theirs, parts in maps:
+            for linear, part in zip(theirs, parts if len(theirs) > 1 else [""], strict=True):
+                for name, _ in linear.named_parameters():
+                    key = f"{path}.{ours}.{name}#{part}"
+                    self._sources[key] = (f"{self._paths[linear]}.{name}", part, {})
 
     def _embedding(self, paths: dict[int, str]) -> str:
         module = self._model.get_input_embeddings()
@@ -138,11 +202,16 @@ class Replacing:
 
     def _put(self, path: str, module: nn.Module) -> None:
         parent, _, name = path.rpartition(".")
+        self._gone.add(self._model.get_submodule(path))
         setattr(self._model.get_submodule(parent), name, module)
         self._done[path] = module
 
     def _name(self, name: str, **settings: Any) -> None:
         self._sources[name] = (name, "", {key: value for key, value in settings.items() if value})
+
+
+def _added(number: float) -> dict[str, Any]:
+    return {"add": number} if number else {}
 
 
 def _in_float32(model: Any) -> list[str]:

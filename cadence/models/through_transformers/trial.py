@@ -17,9 +17,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from cadence.core.errors import ConfigError
+from cadence.kernels.interface.attention_batch import AttentionShape
+from cadence.models.interface.build import BuildContext
+from cadence.models.through_transformers.functions import Unsteady
 from cadence.models.through_transformers.outline import said_by_transformers, settled
 from cadence.models.through_transformers.registered import observed
-from cadence.models.through_transformers.steady import Unsteady
 
 _TOKENS = 3  # of the trial: any number that no size is taken for
 # What a call may name and our attention has no use for: it is told otherwise, or concerns training, or other kernels.
@@ -43,6 +45,16 @@ class ObservedAttention:
     scale: float
     window: int  # 0 = none
     softcap: float  # 0 = none
+
+    def shape(self, build: BuildContext) -> AttentionShape:
+        return AttentionShape(
+            num_heads=self.heads,
+            num_kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            scale=self.scale,
+            window=build.window(self.window),
+            softcap=self.softcap,
+        )
 
 
 @dataclass(frozen=True, slots=True)

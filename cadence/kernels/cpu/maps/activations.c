@@ -10,7 +10,7 @@ typedef struct {
     int kind, from, to;
 } Map;
 
-enum { SCALE = GELU_TANH + 1, SOFTCAP }; /* after enum activation */
+enum { SCALE = GELU_TANH + 1, SOFTCAP, CLIP }; /* after enum activation */
 
 INLINE vf relu(vf x) { return pick((x < splat(0.0f)), splat(0.0f), x); }
 
@@ -40,6 +40,10 @@ INLINE vf mapped(vf x, float factor, const int kind) {
     if (kind == GELU) return gelu(x);
     if (kind == GELU_TANH) return gelu_tanh(x);
     if (kind == SOFTCAP) return splat(factor) * tanhv(x / splat(factor));
+    if (kind == CLIP) {
+        x = pick(x > splat(factor), splat(factor), x);
+        return pick(x < splat(-factor), splat(-factor), x);
+    }
     return x * splat(factor);
 }
 
@@ -62,6 +66,7 @@ static void map_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
         case GELU: ROWS(GELU, DTYPE) break;
         case GELU_TANH: ROWS(GELU_TANH, DTYPE) break;
         case SOFTCAP: ROWS(SOFTCAP, F32) break;
+        case CLIP: ROWS(CLIP, DTYPE) break;
         default: ROWS(SCALE, a->to) break;
     }
 }
@@ -84,20 +89,26 @@ EXPORT void call_softcap(const void *words) {
     share_rows(w->rows, w->width, map_rows, &a);
 }
 
+EXPORT void call_clip(const void *words) {
+    const struct clip *w = words;
+    Map a = {w->out, w->x, w->width, w->x_stride, w->cap, CLIP, (int)w->dtype, (int)w->dtype};
+    share_rows(w->rows, w->width, map_rows, &a);
+}
+
 /* ---- sums ---- */
 
 typedef struct {
     char *out;
-    const char *x, *y; /* y: [rows, width], or the table that `ids` picks rows of */
+    const char *x, *y; /* y: [rows, width], [width], or the table that `ids` picks rows of */
     const int64_t *ids; /* NULL: row r of y */
-    int64_t width, offset;
+    int64_t width, offset, step; /* step 0: every row gets the first of y */
     int dtype, ytype;
 } Sum;
 
 static void sum_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
     const Sum *a = work;
     for (int64_t r = begin; r < end; r++) {
-        int64_t at = r * a->width * element_size(a->dtype), row = a->ids ? a->ids[r] + a->offset : r;
+        int64_t at = r * a->width * element_size(a->dtype), row = a->ids ? a->ids[r] + a->offset : r * a->step;
         const char *y = a->y + row * a->width * element_size(a->ytype);
         WITH_DTYPE(a->dtype, add_row(a->out + at, a->x + at, y, a->width, DTYPE, a->ytype))
     }
@@ -105,13 +116,19 @@ static void sum_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
 
 EXPORT void call_add(const void *words) {
     const struct add *w = words;
-    Sum a = {w->out, w->x, w->y, NULL, w->width, 0, (int)w->dtype, (int)w->dtype};
+    Sum a = {w->out, w->x, w->y, NULL, w->width, 0, 1, (int)w->dtype, (int)w->dtype};
+    share_rows(w->rows, w->width, sum_rows, &a);
+}
+
+EXPORT void call_add_bias(const void *words) {
+    const struct add_bias *w = words;
+    Sum a = {w->out, w->x, w->y, NULL, w->width, 0, 0, (int)w->dtype, (int)w->y_dtype};
     share_rows(w->rows, w->width, sum_rows, &a);
 }
 
 EXPORT void call_add_rows(const void *words) {
     const struct add_rows *w = words;
-    Sum a = {w->out, w->x, w->table, w->ids, w->width, w->offset, (int)w->dtype, (int)w->table_dtype};
+    Sum a = {w->out, w->x, w->table, w->ids, w->width, w->offset, 1, (int)w->dtype, (int)w->table_dtype};
     share_rows(w->rows, w->width, sum_rows, &a);
 }
 

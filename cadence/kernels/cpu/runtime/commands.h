@@ -129,8 +129,8 @@ struct add_rms_norm {
 struct layer_norm {
     char *out, *total;
     const char *x, *residual;  /* residual NULL: total is x */
-    const void *weight, *bias; /* [width] or NULL */
-    int64_t rows, width;
+    const void *weight, *bias; /* [heads, width] or NULL */
+    int64_t rows, width, heads, x_stride; /* rows of one token lie side by side, tokens x_stride apart */
     Float eps;
     int64_t dtype, weight_dtype;
 };
@@ -199,10 +199,25 @@ struct softcap {
     int64_t dtype;
 };
 
+struct clip {
+    char *out;
+    const char *x;
+    int64_t rows, width, x_stride;
+    Float cap;
+    int64_t dtype;
+};
+
 struct add {
     char *out;
     const char *x, *y;
     int64_t rows, width, dtype;
+};
+
+/* Every row of x, and y [width]. */
+struct add_bias {
+    char *out;
+    const char *x, *y;
+    int64_t rows, width, dtype, y_dtype;
 };
 
 /* out = x + table[ids + offset], rows that must exist. */

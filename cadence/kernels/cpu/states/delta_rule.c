@@ -13,7 +13,7 @@ typedef struct {
 typedef struct {
     const Job *job;
     int64_t head, key_head, first, lanes; /* first entry of the tile in its head's values */
-    float *decay, *beta;                  /* [STRIP] */
+    float *decay, *beta;                  /* [STRIP_LANES] */
     float *v, *y;                         /* [STRIP, lanes in whole tiles] */
     float *k, *q;                         /* [STRIP, wide] */
 } Tile;
@@ -103,7 +103,7 @@ static void delta_strip(void *tile, const Run *run, int64_t at, int64_t count, P
 static void delta_tiles(void *work, int64_t begin, int64_t end, int64_t thread) {
     const Job *job = work;
     const struct state_delta *w = job->w;
-    const int64_t of_run = w->heads * job->tiles, most = tile_lanes(job), scalars = round_up(STRIP, VL);
+    const int64_t of_run = w->heads * job->tiles, most = tile_lanes(job), scalars = STRIP_LANES;
     float *memory = thread_buffer((w->key + 2 * STRIP) * most + 2 * STRIP * job->wide + 2 * scalars);
     for (int64_t item = begin; memory && item < end; item++) {
         Run run = run_of(&w->runs, item / of_run);

@@ -12,17 +12,17 @@ typedef struct {
 typedef struct {
     const Job *job;
     int64_t head, group, first, lanes; /* first channel of the tile in its head */
-    float *decay;                      /* [STRIP] */
+    float *decay;                      /* [STRIP_LANES] */
     float *added, *y;                  /* [STRIP, lanes in whole tiles]: dt * x; what is read, which begins with d * x */
     float *b, *c;                      /* [STRIP, wide] */
 } Tile;
 
 INLINE int64_t tile_lanes(const Job *job) { return job->vectors * VL; }
 
-/* step[i] = dt of token i, decay[i] = e^(a * dt) */
+/* step[i] = dt of token i, decay[i] = e^(a * dt). step [STRIP_LANES] */
 INLINE void take_steps(const Tile *t, const Run *run, int64_t at, int64_t count, float *step, const int dtype) {
     const struct state_head_scan *w = t->job->w;
-    for (int64_t i = 0; i < STRIP; i++)
+    for (int64_t i = 0; i < STRIP_LANES; i++)
         step[i] = i < count ? load_part(input_of(&t->job->in, run, DT, at + i), t->head, dtype, 1)[0] : 0.0f;
     for (int64_t i = 0; i < count; i += VL) {
         vf dt = softplus(loadf(step + i) + splat(w->dt_bias[t->head]));
@@ -36,7 +36,7 @@ INLINE void take_tokens(const Tile *t, const Run *run, int64_t at, int64_t count
     const Job *job = t->job;
     const struct state_head_scan *w = job->w;
     const int64_t channel = t->head * w->size + t->first, group = t->group * w->width;
-    float step[STRIP];
+    float step[STRIP_LANES];
     take_steps(t, run, at, count, step, dtype);
     for (int64_t i = 0; i < count; i++) {
         int64_t token = run->begin + at + i - run->replayed;
@@ -94,14 +94,14 @@ static void scan_tiles(void *work, int64_t begin, int64_t end, int64_t thread) {
     const Job *job = work;
     const struct state_head_scan *w = job->w;
     const int64_t of_run = w->heads * job->tiles, most = tile_lanes(job);
-    float *memory = thread_buffer((w->width + 2 * STRIP) * most + 2 * STRIP * job->wide + round_up(STRIP, VL));
+    float *memory = thread_buffer((w->width + 2 * STRIP) * most + 2 * STRIP * job->wide + STRIP_LANES);
     for (int64_t item = begin; memory && item < end; item++) {
         Run run = run_of(&w->runs, item / of_run);
         int64_t head = item % of_run / job->tiles, first = item % job->tiles * most, lanes = min64(most, w->size - first);
         float *at = memory, *own = cut(&at, w->width * most);
         Place table = {w->state + run.row * w->state_row + head * w->width * w->size + first, w->size};
         Tile t = {job, head, head * w->groups / w->heads, first, lanes};
-        t.decay = cut(&at, round_up(STRIP, VL));
+        t.decay = cut(&at, STRIP_LANES);
         t.added = cut(&at, STRIP * most), t.y = cut(&at, STRIP * most);
         t.b = cut(&at, STRIP * job->wide), t.c = cut(&at, STRIP * job->wide);
         zero_padding(w->out, w->heads * w->size, head * w->size + first, lanes, &run, (int)w->dtype);

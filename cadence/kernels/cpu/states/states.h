@@ -8,7 +8,8 @@
 #include "maps/row_maps.h"
 #include "runtime/powers.h"
 
-#define STRIP 8               /* tokens whose inputs are prepared at once */
+#define STRIP 8 /* tokens whose inputs are prepared at once */
+#define STRIP_LANES (STRIP > VL ? STRIP : VL) /* a number of each of these, in whole vectors */
 #define SHARED_WORK (1 << 15) /* entries of a state, times tokens, that are worth a thread */
 #define EXP_WORK 4            /* the same of an entry with an exponential of its own */
 #define MOST_VECTORS 4        /* of a tile that goes through SWEPT tokens in registers */

@@ -211,13 +211,13 @@ def delta_chunks(
     _, key_heads, key = k.shape
     tokens, heads, value = v.shape
     tokens -= walk.first
-    key_pad, factors = max(triton.next_power_of_2(key), 16), factors_of(v.dtype)
+    key_pad, value_pad = (max(triton.next_power_of_2(each), 16) for each in (key, value))
+    factors = factors_of(v.dtype, min(key_pad, value_pad, tile.block, tile.chunk))
     room = {"dtype": torch.bfloat16 if factors["KIND"] is tl.bfloat16 else torch.float32, "device": v.device}
     values, keys = torch.empty((tokens, heads, value), **room), torch.empty((tokens, heads, key), **room)
     weights = torch.empty((tokens, heads, tile.chunk), **room)
     scales = torch.empty((3, heads, tokens), dtype=torch.float32, device=v.device)
     constants = {"HEADS": heads, "KEY_HEADS": key_heads, "KEY": key, "KEY_PAD": key_pad, "VALUE": value}
-    value_pad = max(triton.next_power_of_2(value), 16)
     _prepare[(heads, tokens // tile.chunk + walk.count)](
         values, keys, weights, scales, q, k, v, decay, beta, layer.a, layer.dt_bias,
         runs.query_start, runs.certain, walk.first, walk.count, walk.most_tokens, tokens,
@@ -229,5 +229,5 @@ def delta_chunks(
         out, values, keys, weights, scales, q, k, layer.a, layer.dt_bias, *row_words(walk, table),
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), tokens,
         **constants, BLOCK=tile.block, CHUNK=tile.chunk, EVEN=key_pad == key and value % tile.block == 0, **factors,
-        num_warps=tile.walk_warps, num_stages=tile.stages if v.dtype is torch.bfloat16 else 1,
+        num_warps=tile.walk_warps, num_stages=tile.stages if factors["KIND"] is tl.bfloat16 else 1,
     )  # fmt: skip

@@ -208,11 +208,12 @@ def scan_chunks(
         "HEADS": heads, "GROUPS": groups, "WIDTH": width, "WIDTH_PAD": max(triton.next_power_of_2(width), 16),
         "SIZE": size, "BLOCK": tile.block, "CHUNK": tile.chunk,
     }  # fmt: skip
+    factors = factors_of(x.dtype, min(constants["WIDTH_PAD"], tile.block, tile.chunk))
     kinds = {
         "EVEN": constants["WIDTH_PAD"] == width and size % tile.block == 0,
-        **factors_of(x.dtype),
+        **factors,
         "num_warps": tile.warps,
-        "num_stages": tile.stages if x.dtype is torch.bfloat16 else 1,
+        "num_stages": tile.stages if factors["KIND"] is tl.bfloat16 else 1,
     }
     if split:
         _sum_spans[(columns, slots)](

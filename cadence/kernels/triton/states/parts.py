@@ -75,9 +75,14 @@ def lines(at, inside, EVEN: tl.constexpr):
     return tl.load(at, mask=inside, other=0.0)
 
 
-def factors_of(dtype: torch.dtype) -> dict[str, object]:
+# Entries of a product's side from which on bfloat16 is multiplied as it is: with 32, Triton 3.6 was seen to read beyond
+# tiles on an H200, or to give other numbers.
+_LEAST_BFLOAT16 = 64
+
+
+def factors_of(dtype: torch.dtype, narrowest: int) -> dict[str, object]:
     """KIND of numbers that are multiplied on matrix units, for activations of this type, and their PRECISION. States
-    may be too large for float16; the interpreter takes bfloat16 for whole numbers."""
-    if dtype is torch.bfloat16 and not is_interpreted():
+    may be too large for float16; the interpreter takes bfloat16 for whole numbers. narrowest: side of any product"""
+    if dtype is torch.bfloat16 and narrowest >= _LEAST_BFLOAT16 and not is_interpreted():
         return {"KIND": tl.bfloat16, "PRECISION": "tf32"}
     return {"KIND": tl.float32, "PRECISION": "tf32x3" if dtype is torch.float32 else "tf32"}

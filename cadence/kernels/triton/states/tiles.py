@@ -54,9 +54,9 @@ class DeltaChunks:
 @dataclass(frozen=True, slots=True)
 class StateTiles:
     channels: WalkTile = WalkTile(32, 1, 4)
-    prompt_channels: WalkTile = WalkTile(16, 1, 4)  # of longer runs, where bits may differ
+    prompt_channels: WalkTile = WalkTile(32, 1, 4)  # of longer runs, where bits may differ
     heads: WalkTile = WalkTile(32, 4)
     delta: WalkTile = WalkTile(32, 4)
     few_tokens: int = 16  # longest run that is walked through where it could be taken in chunks
     head_chunks: HeadChunks = HeadChunks(chunk=64, block=64, warps=4, stages=2, programs=264)
-    delta_chunks: DeltaChunks = DeltaChunks(chunk=64, warps=4, block=32, walk_warps=4, stages=2)
+    delta_chunks: DeltaChunks = DeltaChunks(chunk=64, warps=4, block=64, walk_warps=4, stages=2)

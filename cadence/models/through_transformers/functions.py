@@ -1,20 +1,22 @@
-"""Functions of torch that give a number other bits where it lies among others elsewhere, and what stands in for them.
+"""Functions of torch that transformers' code calls on a CPU, and what stands in for them.
 
-On a CPU torch computes the last numbers of a range otherwise than those before them: a token's sigmoid would depend on
-its company. Where a model calls such functions outside of modules that are replaced, each of its forwards runs under
-`Steady`, which costs a little of every call of torch; other models' forwards do not.
+torch computes the last numbers of a range otherwise than those before them: a token's sigmoid would depend on its
+company. And what torch computes is not recorded, where our ops are: a decode step of a model whose blocks are all ours
+but for the sums of its residual stream is recorded once these are, too. A model that needs neither does without, since
+it costs a little of every call of torch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+
+from cadence.kernels.interface.ops import Ops
 
 
 def _sigmoid(x: torch.Tensor, **_: Any) -> torch.Tensor:
@@ -48,6 +50,8 @@ def _rsqrt(x: torch.Tensor) -> torch.Tensor:
     return x.sqrt().reciprocal_()
 
 
+_SUMS = (torch.Tensor.add, torch.Tensor.__add__, torch.add)
+_VIEWS = ("__get__", "__getitem__", "view", "reshape", "unsqueeze", "squeeze", "size", "dim", "_set_grad_enabled")
 _STEADY: Mapping[Any, Callable[..., torch.Tensor]] = {
     torch.sigmoid: _sigmoid,
     torch.Tensor.sigmoid: _sigmoid,
@@ -60,15 +64,36 @@ _STEADY: Mapping[Any, Callable[..., torch.Tensor]] = {
 }
 
 
-class Steady(TorchFunctionMode):
+class CpuFunctions(TorchFunctionMode):
+    """Around a forward."""
+
+    def __init__(self, ops: Ops) -> None:
+        super().__init__()
+        self._ops = ops
+
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if func in _SUMS and not kwargs and _alike(*args):
+            x, y = args
+            return self._ops.add(x.view(-1, x.shape[-1]), y.view(-1, y.shape[-1])).view(x.shape)
         return _STEADY.get(func, func)(*args, **(kwargs or {}))
 
 
+def _alike(x: Any, y: Any) -> bool:
+    return (
+        isinstance(x, torch.Tensor)
+        and isinstance(y, torch.Tensor)
+        and x.shape == y.shape
+        and x.dtype is y.dtype
+        and x.dim() > 1
+        and x.is_contiguous()
+        and y.is_contiguous()
+    )
+
+
 class Unsteady(TorchFunctionMode):
-    """Notes whether such functions are called."""
+    """Notes whether functions are called whose results depend on where a number lies."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,5 +106,6 @@ class Unsteady(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def steadied(wanted: bool) -> AbstractContextManager[Any]:
-    return Steady() if wanted else nullcontext()
+def are_sums(functions: Iterable[Any]) -> bool:
+    """Whether all that is computed by them is computed by our ops."""
+    return all(func in _SUMS or getattr(func, "__name__", "") in _VIEWS for func in functions)
