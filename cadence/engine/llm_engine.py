@@ -24,7 +24,7 @@ from cadence.engine.any_core import AnyCore
 from cadence.engine.build import EngineParts, build_engine
 from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.cache_info import cache_labels
-from cadence.engine.metrics.metric import Metric
+from cadence.engine.metrics.metric import Metric, in_vectors
 from cadence.engine.missing import missing_attribute
 from cadence.engine.text.input_limits import InputLimits
 from cadence.engine.text.input_processor import InputProcessor
@@ -282,7 +282,7 @@ class LLMEngine:
         return answer.result()
 
     def get_metrics(self) -> list[Metric]:
-        return self._metrics.snapshot(self._core.stats_by_engine())
+        return in_vectors(self._metrics.snapshot(self._core.stats_by_engine()))
 
 
 def _build_several(args: EngineArgs, processors: Sequence[Any]) -> EngineParts:

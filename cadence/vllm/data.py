@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
 
 from cadence.core.outputs import Logprob
-from cadence.engine.metrics.metric import Metric
 
 # Types written in annotations.
 PromptLogprobs = list[dict[int, Logprob] | None]
@@ -35,13 +33,6 @@ class UsageContext(StrEnum):
     OPENAI_API_SERVER = "OPENAI_API_SERVER"
     OPENAI_BATCH_RUNNER = "OPENAI_BATCH_RUNNER"
     ENGINE_CONTEXT = "ENGINE_CONTEXT"
-
-
-@dataclass(slots=True)
-class Vector(Metric):
-    """A metric of several numbers. No metric of Cadence is one."""
-
-    values: list[int] = field(default_factory=list)
 
 
 class ConfigDict(dict[str, Any]):

@@ -83,11 +83,11 @@ _DATASETS |= dict.fromkeys(
     (
         "SonnetDataset", "BurstGPTDataset", "HuggingFaceDataset", "ConversationDataset", "InstructCoderDataset",
         "MTBenchDataset", "AIMODataset", "NextEditPredictionDataset", "PrefixRepetitionRandomDataset", "SpecBench",
-        "get_samples", "add_dataset_parser",
     ),
     "!bench_data",
 )  # fmt: skip
 _DATASETS |= dict.fromkeys(("RandomMultiModalDataset", "VisionArenaDataset", "ASRDataset", "MMVUDataset"), "!media")
+_DATASETS |= dict.fromkeys(("get_samples", "add_dataset_parser"), "cadence.vllm.bench_samples")
 _REQUEST_FUNCS = dict.fromkeys(
     (
         "RequestFuncInput", "RequestFuncOutput", "RequestFunc", "ASYNC_REQUEST_FUNCS", "OPENAI_COMPATIBLE_BACKENDS",
@@ -149,8 +149,7 @@ MODULES: dict[str, dict[str, str]] = {
     "v1.engine.async_llm": {"AsyncLLM": _ASYNC},
     "v1.engine.exceptions": {"EngineDeadError": _ERRORS, "EngineGenerateError": f"{_ERRORS}:CadenceError"},
     "v1.metrics.reader": {
-        **dict.fromkeys(("Metric", "Counter", "Gauge", "Histogram"), _METRICS),
-        "Vector": _DATA,
+        **dict.fromkeys(("Metric", "Counter", "Gauge", "Histogram", "Vector"), _METRICS),
     },
     "v1.sample.logits_processor": _PROCESSOR_NAMES,
     "v1.sample.logits_processor.interface": _PROCESSOR_NAMES,

@@ -15,7 +15,7 @@ from cadence.core.failure import Failure, FailureCode
 from cadence.core.pooling import EMBED, LAST, PoolingSpec
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.engine.metrics.by_engine import MetricsByEngine
-from cadence.engine.metrics.metric import Counter
+from cadence.engine.metrics.metric import Counter, Vector, in_vectors
 from cadence.engine.text.output_processor import OutputProcessor
 from cadence.engine.text.parallel_sampling import fan_out
 from cadence.text.tokenizer import Tokenizer
@@ -135,6 +135,8 @@ def test_drafts_are_counted_under_the_names_of_vllm() -> None:
         (each, "2"): 0,
     }
     assert counters(0) == {}
+    (vector,) = [one for one in in_vectors(MetricsByEngine("m", None, 3).snapshot([stats])) if isinstance(one, Vector)]
+    assert (vector.name, vector.values) == (each, [2, 1, 0]) and "position" not in vector.labels
 
 
 def test_a_request_that_was_discarded_is_gone(outputs: OutputProcessor) -> None:

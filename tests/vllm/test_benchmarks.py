@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 from cadence.vllm.benchmarks import latency, serve, throughput
-from cadence.vllm.benchmarks.datasets import CustomDataset, RandomDataset, SampleRequest, ShareGPTDataset, SonnetDataset
+from cadence.vllm.benchmarks.datasets import (
+    CustomDataset,
+    RandomDataset,
+    SampleRequest,
+    ShareGPTDataset,
+    SonnetDataset,
+    add_dataset_parser,
+    get_samples,
+)
 from cadence.vllm.benchmarks.lib.endpoint_request_func import (
     ASYNC_REQUEST_FUNCS,
     OPENAI_COMPATIBLE_BACKENDS,
@@ -19,7 +27,7 @@ from cadence.vllm.benchmarks.lib.endpoint_request_func import (
 )
 from cadence.vllm.utils.argparse_utils import FlexibleArgumentParser
 
-from cadence.core.errors import InvalidRequestError
+from cadence.core.errors import ConfigError, InvalidRequestError
 from cadence.entrypoints.cli import bench
 from cadence.text.load import load_tokenizer
 from cadence.text.tokenizer import Tokenizer
@@ -141,3 +149,18 @@ def test_what_is_not_there_says_what_is() -> None:
     with pytest.raises(MissingFeatureError, match="add_cli_args"):
         serve.benchmark()
     assert SampleRequest("a", 1, None).lora_request is None
+
+
+def test_a_script_draws_the_prompts_that_its_flags_name(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    parser = FlexibleArgumentParser()
+    add_dataset_parser(parser)
+    words = "--num-prompts 3 --random-input-len 20 --random_output_len 7 --seed 3"
+    found = get_samples(parser.parse_args(words.split()), tokenizer)
+    assert found == RandomDataset(random_seed=3).sample(tokenizer, 3, input_len=20, output_len=7)
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "hello"}\n')
+    words = f"--dataset-name custom --dataset-path {tmp_path / 'prompts.jsonl'} --num-prompts 2 --custom-output-len 9"
+    found = get_samples(parser.parse_args(words.split()), tokenizer)
+    assert [(one.prompt, one.expected_output_len) for one in found] == [("<hello>", 9)] * 2
+    for wrong in ("--dataset-name sonnet", "--enable-multimodal-chat"):
+        with pytest.raises(ConfigError, match=wrong.split()[0]):
+            get_samples(parser.parse_args(wrong.split()), tokenizer)

@@ -19,6 +19,13 @@ class Counter(Metric):
 
 
 @dataclass(slots=True)
+class Vector(Metric):
+    """Counters by position, in one: as scripts for vLLM find those of drafts."""
+
+    values: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Gauge(Metric):
     value: float = 0.0
 
@@ -63,3 +70,20 @@ class Histogram(Metric):
             total += number
             cumulative[bound] = total
         return cumulative
+
+
+def in_vectors(metrics: Iterable[Metric]) -> list[Metric]:
+    """Counters with the label `position`, which come in its order, become a vector in the place of the first."""
+    found: list[Metric] = []
+    vectors: dict[tuple[str, ...], Vector] = {}
+    for metric in metrics:
+        if not isinstance(metric, Counter) or "position" not in metric.labels:
+            found.append(metric)
+            continue
+        labels = {name: value for name, value in metric.labels.items() if name != "position"}
+        key = (metric.name, *labels.values())
+        if key not in vectors:
+            vectors[key] = Vector(metric.name, labels)
+            found.append(vectors[key])
+        vectors[key].values.append(int(metric.value))
+    return found
