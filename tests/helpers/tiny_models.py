@@ -26,6 +26,7 @@ _FAMILY_SPREADS = {
     "gpt2": (0.2, 0.08),
     "gemma2": (0.2, 0.02),
     "gemma3": (0.2, 0.02),
+    "qwen3_next": (0.12, 0.08),
 }  # of the blocks, of the embedding; (0.15, 0.08) elsewhere
 _FINAL_NORMS = (
     "model.norm.weight",
