@@ -33,6 +33,7 @@ MEANT_BY_NONE: dict[str, Any] = {
     "seed": 0, "dtype": "auto", "kv_cache_dtype": "auto", "hf_overrides": {}, "override_generation_config": {},
     "speculative_config": {}, "structured_outputs_config": {}, "pooler_config": {}, "runner": "auto", "convert": "auto",
     "allowed_local_media_path": "", "allowed_media_domains": [], "limit_mm_per_prompt": {}, "media_io_kwargs": {},
+    "mm_processor_kwargs": {},
     "model_class_overrides": {},
 }  # fmt: skip
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
@@ -122,6 +123,8 @@ class EngineArgs:
     )
     limit_mm_per_prompt: dict[str, Any] = option({}, 'JSON: most of a kind in a prompt: {"image": 16, "video": 1}')
     media_io_kwargs: dict[str, Any] = option({}, 'JSON: how files are read: {"video": {"num_frames": 16, "fps": 1}}')
+    mm_processor_kwargs: dict[str, Any] = option({}, 'JSON over preprocessor_config.json: {"max_pixels": 1003520}')
+    mm_processor_cache_gb: float = option(4.0, "GiB for pictures that requests may name again (uuid)")
     max_image_pixels: int | None = option(None, "most pixels of a picture (67108864)")
     image_fetch_timeout: int | None = option(None, "seconds that a picture may take to be fetched (5)")
     video_fetch_timeout: int | None = option(None, "seconds that a video may take to be fetched (30)")

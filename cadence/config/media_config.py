@@ -9,6 +9,7 @@ from typing import Any
 
 from cadence.config.files.tower_weights import MAY_LACK
 from cadence.config.hf import HFConfig
+from cadence.config.media_intake import NO_INTAKE, MediaIntake
 from cadence.core.architectures import ENCODER_DECODERS, ENCODERS, SEEING
 from cadence.core.errors import ConfigError
 
@@ -20,7 +21,9 @@ class MediaConfig:
     architecture: str = ""  # whose family prepares pictures; "" = there is no tower
     takes_vectors: bool = False  # prompts may be what an embedding would give: `prompt_embeds`
     longest: int = 0  # most vectors of one content; 0 = the model takes text alone
+    room: int = 0  # tokens of a prompt
     step: int = 0  # most tokens of a request in a step: of a content whose tokens see each other no more
+    intake: MediaIntake = field(default_factory=MediaIntake, compare=False)
     directory: Path = field(default=Path(), compare=False)  # of the model's files
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False)  # its configuration
 
@@ -32,7 +35,9 @@ class MediaConfig:
 NO_MEDIA = MediaConfig()
 
 
-def resolve_media(hf: HFConfig, enable_prompt_embeds: bool, max_model_len: int) -> MediaConfig:
+def resolve_media(
+    hf: HFConfig, enable_prompt_embeds: bool, max_model_len: int, intake: MediaIntake = NO_INTAKE
+) -> MediaConfig:
     sees = hf.family in SEEING and not (hf.family in MAY_LACK and hf.get("vision_config") is None)
     if not sees and not enable_prompt_embeds:
         return NO_MEDIA
@@ -43,6 +48,8 @@ def resolve_media(hf: HFConfig, enable_prompt_embeds: bool, max_model_len: int) 
         architecture=hf.family if sees else "",
         takes_vectors=enable_prompt_embeds,
         longest=min(max_model_len, MOST_VECTORS),
+        room=max_model_len,
+        intake=intake,
         directory=hf.source.parent,
         raw=hf.raw,
     )

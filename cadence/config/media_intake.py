@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cadence.config.args import EngineArgs
 
 KINDS = (IMAGE, VIDEO, AUDIO)
+_OTHERS = ("vision_chunk",)  # vLLM's: no family here has such
 SECONDS = {IMAGE: 5, VIDEO: 30, AUDIO: 10}  # for a file to be fetched, where nothing else is said
 
 
@@ -26,6 +27,11 @@ class MediaIntake:
     redirects: bool = True
     max_pixels: int = 0  # of one picture; 0 = the default
     io_kwargs: Mapping[str, Any] = field(default_factory=dict)  # how files are read: `media_io_kwargs`
+    named_bytes: int = 2**32  # kept of media that requests may name again
+    processor: Mapping[str, Any] = field(default_factory=dict)  # over processors' files: `mm_processor_kwargs`
+
+
+NO_INTAKE = MediaIntake()
 
 
 def resolve_intake(args: EngineArgs) -> MediaIntake:
@@ -38,6 +44,8 @@ def resolve_intake(args: EngineArgs) -> MediaIntake:
         redirects=args.media_url_allow_redirects is not False,
         max_pixels=args.max_image_pixels or 0,
         io_kwargs=args.media_io_kwargs,
+        named_bytes=int(args.mm_processor_cache_gb * 2**30),
+        processor=args.mm_processor_kwargs,
     )
 
 
@@ -69,7 +77,7 @@ def _limits(given: Mapping[str, Any]) -> dict[str, int]:
     limits: dict[str, int] = {}
     for kind, limit in given.items():
         count = limit.get("count", 999) if isinstance(limit, Mapping) else limit
-        if kind not in KINDS:
+        if kind not in (*KINDS, *_OTHERS):
             raise ConfigError(f"{name}: {kind!r} is not one of {', '.join(KINDS)}", name)
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise ConfigError(f"{name}.{kind} must be a number of at least 0, not {count!r}", name)

@@ -17,6 +17,7 @@ RANGES: dict[str, tuple[int, int | None]] = {  # least and most; None = no limit
     "max_num_seqs": (1, None),
     "max_num_batched_tokens": (1, None),
     "max_num_encoder_tokens": (1, None),
+    "mm_processor_cache_gb": (0, 2**20),
     "long_prefill_token_threshold": (0, None),
     "num_scheduler_steps": (1, MOST_BURST_STEPS),
     "max_inter_token_ms": (0, None),

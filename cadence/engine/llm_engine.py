@@ -253,7 +253,10 @@ class LLMEngine:
         """Forgets what was made of pictures and sounds; requests that run have theirs encoded again."""
         self._call(control.RESET_ENCODER_CACHE, None)
 
-    reset_mm_cache = reset_encoder_cache  # there is no other cache of media
+    def reset_mm_cache(self) -> None:
+        """As `reset_encoder_cache`; and the names under which pictures were sent stand for none of them any more."""
+        self._inputs.prompts.forget()
+        self.reset_encoder_cache()
 
     def add_lora(self, lora_request: object) -> bool:
         """Reads an adapter into host memory before a request names it. Raises an AdapterError for one that cannot be

@@ -129,7 +129,9 @@ class AsyncLLMEngine:
         """As `LLMEngine.reset_encoder_cache`."""
         await self._call(self._llm.reset_encoder_cache())
 
-    reset_mm_cache = reset_encoder_cache
+    async def reset_mm_cache(self) -> None:
+        """As `LLMEngine.reset_mm_cache`."""
+        await self._call(self._llm.reset_mm_cache())
 
     async def pause_generation(
         self, *, mode: str = "abort", wait_for_inflight_requests: bool = False, clear_cache: bool = True

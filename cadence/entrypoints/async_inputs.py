@@ -38,6 +38,10 @@ class AsyncInputs:
         """By tenant, from now on: what each gets of the device beside others. Those that are not named have 1."""
         self._inputs.weights = weights
 
+    def forget_media(self) -> None:
+        """What clients have sent under names of theirs."""
+        self._inputs.prompts.forget()
+
     @property
     def placeholders(self) -> Mapping[str, str]:
         """By kind of medium, what stands for one in a prompt; empty = the model takes text alone."""

@@ -303,7 +303,10 @@ class AsyncLLM:
         self._check_alive()
         await self._supervisor.call(control.RESET_ENCODER_CACHE, None)
 
-    reset_mm_cache = reset_encoder_cache  # there is no other cache of media
+    async def reset_mm_cache(self) -> None:
+        """As `LLMEngine.reset_mm_cache`."""
+        self.inputs.forget_media()
+        await self.reset_encoder_cache()
 
     async def pause_generation(self, mode: str = "abort", clear_cache: bool = True) -> None:
         """New requests wait for `resume_generation`. Those that run are aborted, waited for (`wait`), or go on then

@@ -33,6 +33,14 @@ class EngineArgs(engine_args.EngineArgs):
             raise AttributeError(f"EngineArgs has no option {name}")
         return self._others.get(name, flag.neutral[0] if flag.neutral else None)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """One of vLLM's without a field here is refused or named in the log, as if it had been given at once."""
+        if name == "_others" or name in engine_args.names():
+            super().__setattr__(name, value)
+            return
+        engine_args.EngineArgs.from_options(model=self.model, **{name: value})
+        self._others[name] = value
+
     @staticmethod
     def add_cli_args(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         """Adds every engine option as a flag, with its default, so that the parsed namespace has them all."""

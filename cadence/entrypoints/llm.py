@@ -31,6 +31,7 @@ from cadence.engine.text.prompts import ParsedPrompt, PromptType, TokensPrompt, 
 from cadence.engine.text.unused import check_keywords
 from cadence.entrypoints.conversation import chat_prompt, read_template, split_conversations
 from cadence.entrypoints.media.offline import OfflineMedia, with_media
+from cadence.entrypoints.media.pending import NOTHING_SAID
 from cadence.entrypoints.offline_pooling import OfflinePooling, PoolingCall, with_tensors
 from cadence.entrypoints.offline_requests import OfflineRequests, one_each
 from cadence.entrypoints.offline_scoring import OfflineScoring, ScoredPairs
@@ -235,14 +236,18 @@ class LLM:
             )
             for conversation in split_conversations(messages)
         ]
-        prompts: list[PromptType] = [self.chat_prompt(chat, chat_template or "") for chat in chats]
+        processor = extras.pop("mm_processor_kwargs", None) or {}
+        prompts: list[PromptType] = [self.chat_prompt(chat, chat_template or "", processor) for chat in chats]
         if chat_template_content_format != "auto":
             extras["chat_template_content_format"] = chat_template_content_format
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request, **extras)
 
-    def chat_prompt(self, chat: ChatRequest, chat_template: str = "") -> TokensPrompt:
-        """The prompt a conversation becomes: by the template given, the engine's, or the model's own."""
-        chat, media = self._media.split(chat)
+    def chat_prompt(
+        self, chat: ChatRequest, chat_template: str = "", processor: Mapping[str, Any] = NOTHING_SAID
+    ) -> TokensPrompt:
+        """The prompt a conversation becomes: by the template given, the engine's, or the model's own. processor:
+        `mm_processor_kwargs`"""
+        chat, media = self._media.split(chat, processor)
         return with_media(chat_prompt(self._chats, chat, chat_template or self._chat_template), media)
 
     @cached_property
@@ -295,7 +300,9 @@ class LLM:
         """As `LLMEngine.reset_encoder_cache`."""
         self.llm_engine.reset_encoder_cache()
 
-    reset_mm_cache = reset_encoder_cache
+    def reset_mm_cache(self) -> None:
+        """As `LLMEngine.reset_mm_cache`."""
+        self.llm_engine.reset_mm_cache()
 
     def add_lora(self, lora_request: LoRARequest) -> bool:
         """Reads an adapter into host memory before a request names it."""

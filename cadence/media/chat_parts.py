@@ -8,6 +8,7 @@
 | `{"type": "image_pil", "image_pil": …}` | in Python, a picture of Pillow's |
 | `{"type": "image", "media": MediaPart(…)}` | read by a protocol of its own |
 | `{"type": "video_url", "video_url": …}`, `{"type": "video", "video": …}` | as pictures |
+| any of these with a `"uuid"`, and null or nothing in place of the medium | what was sent before under that name |
 | `{"type": "input_audio", "input_audio": {"data": …, "format": "wav"}}` | in base64 |
 | `{"type": "audio_url", "audio_url": …}`, `{"type": "audio", "audio": …}` | as pictures; in Python (samples, rate) |
 """
@@ -15,6 +16,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cadence.core.errors import InvalidRequestError
@@ -36,7 +38,7 @@ _PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "audio_url": (AUDIO, ("audio_url",)),
     "audio": (AUDIO, ("audio", "audio_url", "url", "path")),
 }
-_MAX_UUID = 256  # characters
+MOST_UUID = 256  # characters
 _SCHEMES = ("data:", "http:", "https:", "file:")
 
 Messages = list[dict[str, Any]]
@@ -91,27 +93,31 @@ class _Splitter:
             raise InvalidRequestError(message, f"{where}.type")
 
     def _medium(self, part: Mapping[str, Any], kind: str, keys: Sequence[str], where: str) -> MediaPart:
-        _check_uuid(part.get("uuid"), where)
+        uuid = _uuid(part, where)
         key = next((key for key in keys if part.get(key) is not None), "")
+        if not key and uuid:
+            return MediaPart(kind, where, uuid=uuid)
         if not key:
             raise _without_content(part, keys[0], where)
         given, where = part[key], f"{where}.{key}"
         if isinstance(given, Mapping):
-            _check_uuid(given.get("uuid"), where)
+            uuid = uuid or _uuid(given, where)
             if "data" in given and kind == AUDIO:
-                return MediaPart(kind, f"{where}.data", _data_url(given, where))
+                return MediaPart(kind, f"{where}.data", _data_url(given, where), uuid=uuid)
             given, where = given.get("url"), f"{where}.url"
         if isinstance(given, str):
-            return _of_text(given, kind, where)
+            return replace(_of_text(given, kind, where), uuid=uuid)
+        if given is None and uuid:
+            return MediaPart(kind, where, uuid=uuid)
         if not self._values or given is None:
             raise InvalidRequestError(f"{where} must be a string: a URL", where)
-        return MediaPart(kind, where, value=given)
+        return MediaPart(kind, where, value=given, uuid=uuid)
 
 
 def _without_content(part: Mapping[str, Any], key: str, where: str) -> InvalidRequestError:
     if part.get("file_id") is not None:
         return InvalidRequestError(f"{where}.file_id: this server keeps no files; send a URL", f"{where}.file_id")
-    return InvalidRequestError(f"{where} has no {key}: nothing is kept between requests", where)
+    return InvalidRequestError(f"{where} has no {key}, and no uuid that it was sent with before", where)
 
 
 def _data_url(given: Mapping[str, Any], where: str) -> str:
@@ -129,11 +135,13 @@ def _of_text(given: str, kind: str, where: str) -> MediaPart:
     return MediaPart(kind, where, given)
 
 
-def _check_uuid(uuid: Any, where: str) -> None:
-    """Contents are told apart by their own digests: what a client calls them changes nothing."""
-    if uuid is not None and not (isinstance(uuid, str) and len(uuid) <= _MAX_UUID):
-        message = f"{where}.uuid must be a string of at most {_MAX_UUID} characters"
+def _uuid(part: Mapping[str, Any], where: str) -> str:
+    """What a client calls a part, by which it can be shown again; "" = nothing."""
+    uuid = part.get("uuid")
+    if uuid is not None and not (isinstance(uuid, str) and len(uuid) <= MOST_UUID):
+        message = f"{where}.uuid must be a string of at most {MOST_UUID} characters"
         raise InvalidRequestError(message, f"{where}.uuid")
+    return uuid or ""
 
 
 def _content(message: Any) -> Sequence[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -46,6 +46,7 @@ class FamilyFiles:
     config: Mapping[str, Any]  # config.json
     directory: Path  # of the model's files: preprocessor_config.json and its like
     token_id: Callable[[str], int]  # of a token's text; -1 = the vocabulary has none
+    changes: Mapping[str, Any] = field(default_factory=dict)  # over what files say of the processor
 
     def vector_token(self, names: Sequence[str], usual: int, *texts: str) -> VectorToken:
         """What stands for a vector in prompts. names: of the fields that may say it; usual: where they do not. A GGUF

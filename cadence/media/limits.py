@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
+from cadence.config.media_intake import MediaIntake
 from cadence.core.errors import InvalidRequestError
 from cadence.core.media import AUDIO, IMAGE, VIDEO
 
@@ -85,4 +86,16 @@ class MediaAccess:
 
 
 DEFAULT_LIMITS = MediaLimits()
+
+
+def limits_of(intake: MediaIntake) -> MediaLimits:
+    """As the engine's options say."""
+    return replace(
+        DEFAULT_LIMITS,
+        image_pixels=intake.max_pixels or DEFAULT_LIMITS.image_pixels,
+        prompt_pixels=max(DEFAULT_LIMITS.prompt_pixels, intake.max_pixels),
+        per_prompt={**DEFAULT_LIMITS.per_prompt, **intake.per_prompt},
+    )
+
+
 NO_ACCESS = MediaAccess()

@@ -17,3 +17,9 @@ class MediaPart:
     url: str = ""  # data:, http:, https: or file:
     value: Any = None  # given in Python in place of a URL: a picture of Pillow's, an array, bytes, a path, samples
     digest: str = ""  # what the user says stands for its content; "" = it is computed
+    uuid: str = ""  # what the client calls it
+
+    @property
+    def was_sent_before(self) -> bool:
+        """Its name alone is given."""
+        return not self.url and self.value is None

@@ -12,6 +12,7 @@ from cadence.config.files.section_defaults import with_section_defaults
 from cadence.core.errors import ModelFileError
 from cadence.core.media import PROCESSOR_FIELD
 from cadence.media.family import FamilyFiles
+from cadence.media.processor_kwargs import FIELD
 
 VIDEOS = "video_processor"
 _FILE, _VIDEO_FILE = "preprocessor_config.json", "video_preprocessor_config.json"
@@ -40,6 +41,12 @@ class ProcessorSettings(dict[str, Any]):
         value = self.get(name)
         return default if value is None else value
 
+    def with_changes(self, changes: Mapping[str, Any]) -> ProcessorSettings:
+        return ProcessorSettings(self._file, {**self, **changes})
+
+    def without(self, *names: str) -> ProcessorSettings:
+        return ProcessorSettings(self._file, {name: value for name, value in self.items() if name not in names})
+
     def wrong(self, name: str, message: str) -> ModelFileError:
         return ModelFileError(f"{self._file}: {name!r} {message}", name)
 
@@ -49,6 +56,14 @@ def read_processor_config(
 ) -> ProcessorSettings:
     """Newer files have a section for each kind in `processor_config.json`, some a file for videos; a tower in a GGUF
     file says itself what it takes."""
+    settings = _settings(files, defaults, section)
+    changes = check_processor(files.changes, Path(FIELD))
+    if "size" in changes:  # older names of the same
+        settings = settings.without("min_pixels", "max_pixels")
+    return settings.with_changes(changes)
+
+
+def _settings(files: FamilyFiles, defaults: Mapping[str, Any], section: str) -> ProcessorSettings:
     found: dict[str, Any] = {}
     directory = files.directory
     if (told := files.config.get(PROCESSOR_FIELD)) is not None:

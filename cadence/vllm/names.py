@@ -23,12 +23,11 @@ _VERSION = "cadence.vllm.version"
 _RESOLVED = "cadence.config.engine_config"
 _BENCH = "cadence.vllm.bench_commands"
 _BENCH_DATA = "cadence.vllm.bench_data"
+_MEDIA, _ASSETS = "cadence.vllm.media_tools", "cadence.vllm.asset_files"
 _CONFIG = "cadence.vllm.data:ConfigDict"
 
 MISSING = {
     "media": "give pictures and videos as they are: what Pillow opened, arrays, bytes, or URLs in chats",
-    "fetch": "nothing is fetched: give samples and their rate as multi_modal_data",
-    "embeds": "prompts are texts or token ids, not embeddings",
     "ray": "the engine joins a Ray cluster by itself, with distributed_executor_backend='ray'",
     "bench_data": "benchmarks draw random prompts, and read ShareGPT files and JSONL files of prompts (CustomDataset)",
     "bench": "a benchmark is run as a whole: add_cli_args(parser), then main(args)",
@@ -47,7 +46,7 @@ _POOLING_PARAMS = {"PoolingParams": "cadence.core.pooling_params"}
 _PROMPT_NAMES = {
     **dict.fromkeys(("PromptType", "TextPrompt", "TokensPrompt"), _PROMPTS),
     "SingletonPrompt": f"{_PROMPTS}:PromptType",
-    "EmbedsPrompt": "!embeds",
+    "EmbedsPrompt": f"{_PROMPTS}:VectorsPrompt",
     "ExplicitEncoderDecoderPrompt": f"{_PROMPTS}:EncoderDecoderPrompt",
     **dict.fromkeys(("MultiModalDataDict", "MultiModalDataBuiltins"), "cadence.vllm.data:MultiModalDataDict"),
     **dict.fromkeys(("DataPrompt", "ModalityData"), "!media"),
@@ -182,12 +181,13 @@ MODULES: dict[str, dict[str, str]] = {
     "exceptions": {"VLLMValidationError": f"{_ERRORS}:InvalidRequestError"},
     "multimodal": {"MultiModalDataDict": _DATA}
     | dict.fromkeys(("MultiModalRegistry", "MULTIMODAL_REGISTRY"), "!media"),
-    "multimodal.utils": {"fetch_audio": "!fetch"}
-    | dict.fromkeys(("fetch_image", "fetch_video", "encode_image_url"), "!media"),
-    "multimodal.image": {"convert_image_mode": "!media"},
-    "assets.image": {"ImageAsset": "!media"},
-    "assets.audio": {"AudioAsset": "cadence.vllm.audio_asset"},
-    "assets.video": {"VideoAsset": "!media"},
+    "multimodal.utils": dict.fromkeys(
+        ("fetch_audio", "fetch_image", "fetch_video", "encode_image_base64", "encode_image_url"), _MEDIA
+    ),
+    "multimodal.image": dict.fromkeys(("convert_image_mode", "rescale_image_size", "rgba_to_rgb"), _MEDIA),
+    "assets.image": {"ImageAsset": _ASSETS},
+    "assets.audio": {"AudioAsset": _ASSETS},
+    "assets.video": {"VideoAsset": _ASSETS},
     "benchmarks.datasets": _DATASETS,
     "benchmarks.lib.endpoint_request_func": _REQUEST_FUNCS,
     "benchmarks.serve": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ def content(*parts: Any) -> list[dict[str, Any]]:
         ({"type": "image_url", "image_url": {"url": URL, "detail": "low"}}, "image_url.url"),
         ({"type": "image_url", "image_url": URL}, "image_url"),
         ({"image_url": URL}, "image_url"),
-        ({"image_url": {"url": URL, "uuid": "a"}, "uuid": "b"}, "image_url.url"),
         ({"type": "input_image", "image_url": URL, "detail": "auto"}, "image_url"),
         ({"type": "image", "image": URL}, "image"),
         ({"type": "image", "url": URL}, "url"),
@@ -41,6 +41,21 @@ def test_urls(part: dict[str, Any], where: str) -> None:
     kind = VIDEO if "video" in str(part) else IMAGE
     assert parts == (MediaPart(kind, f"messages[0].content[1].{where}", URL),)
     assert cleaned == content(TEXT, {"type": kind})
+
+
+def test_names() -> None:
+    """Without what they stand for, they name what was sent before."""
+    parts: list[tuple[dict[str, Any], MediaPart]] = [
+        ({"image_url": {"url": URL, "uuid": "a"}, "uuid": "b"}, MediaPart(IMAGE, ".image_url.url", URL, uuid="b")),
+        ({"image_url": {"url": URL, "uuid": "a"}}, MediaPart(IMAGE, ".image_url.url", URL, uuid="a")),
+        ({"type": "image_url", "image_url": None, "uuid": "a"}, MediaPart(IMAGE, "", uuid="a")),
+        ({"type": "image_url", "image_url": {"uuid": "a"}}, MediaPart(IMAGE, ".image_url.url", uuid="a")),
+        ({"type": "video", "uuid": "a"}, MediaPart(VIDEO, "", uuid="a")),
+    ]
+    for given, expected in parts:
+        _, (found,) = split_media(content(TEXT, given))
+        assert found == replace(expected, where=f"messages[0].content[1]{expected.where}")
+        assert found.was_sent_before == (not expected.url)
 
 
 def test_order_and_places() -> None:
@@ -57,7 +72,7 @@ def test_order_and_places() -> None:
 @pytest.mark.parametrize(
     ("part", "field"),
     [
-        ({"type": "image_url"}, ""), ({"type": "image_url", "image_url": None, "uuid": "a"}, ""),
+        ({"type": "image_url"}, ""), ({"type": "image_url", "image_url": None, "uuid": ""}, ""),
         ({"type": "image_url", "image_url": {}}, ".image_url.url"),
         ({"type": "image_url", "image_url": {"url": None}}, ".image_url.url"),
         ({"type": "image_url", "image_url": 3}, ".image_url"),

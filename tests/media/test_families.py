@@ -28,10 +28,11 @@ SIZES = [  # height, width
 ]  # fmt: skip
 
 
-def family_of(directory: Path) -> MediaFamily:
+def family_of(directory: Path, **changes: Any) -> MediaFamily:
+    """changes: `mm_processor_kwargs`"""
     config = json.loads((directory / "config.json").read_text())
     token_id = Tokenizer.from_file(str(directory / "tokenizer.json")).token_to_id
-    files = FamilyFiles(config, directory, lambda text: -1 if token_id(text) is None else token_id(text))
+    files = FamilyFiles(config, directory, lambda text: -1 if token_id(text) is None else token_id(text), changes)
     found = open_family(config["architectures"][0], files)
     assert found is not None
     return found
@@ -138,3 +139,40 @@ def runs(ids: list[int], token: int, ours: MediaFamily, prepared: list[Prepared]
     """Lengths of what is one run of `token`, or several with nothing between them that lengths cut."""
     marks = np.flatnonzero(np.diff(np.concatenate(([0], np.array(ids) == token, [0])).astype(int)))
     return (marks[1::2] - marks[::2]).tolist()
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "gemma3": {
+        "do_pan_and_scan": True,
+        "pan_and_scan_min_crop_size": 20,
+        "pan_and_scan_max_num_crops": 3,
+        "pan_and_scan_min_ratio_to_activate": 1.1,
+    },
+    "smolvlm": {"size": {"longest_edge": 64}},
+    "idefics3": {"do_image_splitting": False},
+    "llava": {"resample": 2, "image_mean": [0.1, 0.2, 0.3]},
+}
+
+
+@pytest.mark.parametrize("family", CHANGES)
+def test_what_requests_say_of_the_processor(family: str, vision_model: Callable[[str], Path]) -> None:
+    """Pixels, and the text of the prompt: a processor that is told the same."""
+    directory, changes = vision_model(family), CHANGES[family]
+    ours, plain, theirs = family_of(directory, **changes), family_of(directory), open_processor(directory)
+    tokenizer, differ = theirs.tokenizer, 0
+    for seed, size in enumerate([(28, 28), (29, 57), (64, 32), (97, 96), (60, 200), (333, 100)]):
+        medium = picture(size, seed)
+        sign = ours.placeholders[IMAGE]
+        told = theirs(images=[Image.fromarray(medium.pixels_np)], text=sign, return_tensors="np", **changes)
+        prepared = ours.prepare(IMAGE, medium)
+        ids = tokenizer(prepared.text, add_special_tokens=False)["input_ids"]
+        assert ids == told["input_ids"][0].tolist(), size
+        if family != "llava":
+            torch.testing.assert_close(scaled(prepared, family), oracle_pixels(told), atol=1e-6, rtol=0, msg=str(size))
+        differ += not same(prepared, plain.prepare(IMAGE, medium))
+    assert differ
+
+
+def same(one: Prepared, other: Prepared) -> bool:
+    pairs = zip(one.contents, other.contents, strict=False)
+    return len(one.contents) == len(other.contents) and all(np.array_equal(a.values_np, b.values_np) for a, b in pairs)

@@ -192,6 +192,36 @@ def test_tools_show_pictures(server: ServerProcess) -> None:
     assert chat.json()["usage"]["prompt_tokens"] > 40
 
 
+def test_a_picture_is_shown_again_by_its_name(server: ServerProcess, said: dict[str, str]) -> None:
+    shown = ((picture(), "1"), (picture("BMP", seed=2), "2"))
+    one, other = ({**url_part(data_url(data)), "uuid": name} for data, name in shown)
+    assert text(ask(server, one, TEXT)) == said["one"]
+    again: list[dict[str, Any]] = [
+        {"type": "image_url", "image_url": None, "uuid": "1"},
+        {"type": "image_url", "uuid": "1"},
+        {"type": "image_url", "image_url": {"url": None, "uuid": "1"}},
+        {"type": "input_image", "uuid": "1"},
+    ]
+    for part in again:
+        assert text(ask(server, part, TEXT)) == said["one"]
+        assert text(ask(server, part, TEXT, other)) == said["both"]
+    unknown = ask(server, TEXT, {"type": "image_url", "image_url": None, "uuid": "3"})
+    assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "messages[0].content[1]")
+    assert "none is known here as '3'" in unknown.text
+    salted = ask(server, {"type": "image_url", "uuid": "1"}, TEXT, cache_salt="mine")
+    assert salted.status_code == 400 and "none is known here as '1'" in salted.text
+
+
+def test_a_request_says_how_its_pictures_are_prepared(server: ServerProcess, said: dict[str, str]) -> None:
+    one = url_part(data_url(picture()))
+    assert text(ask(server, one, TEXT, mm_processor_kwargs={"image_mean": [0.9, 0.1, 0.5]})) != said["one"]
+    assert text(ask(server, one, TEXT, mm_processor_kwargs={})) == said["one"]
+    for kwargs, words in (({"colour": 1}, "colour is not known"), ({"resample": 77}, "mm_processor_kwargs"), ([1], "")):
+        answer = ask(server, one, TEXT, mm_processor_kwargs=kwargs)
+        assert answer.status_code == 400 and words in answer.text
+        assert answer.json()["error"]["param"].startswith("mm_processor_kwargs")
+
+
 @pytest.mark.parametrize(
     ("content", "param", "word"),
     [

@@ -54,7 +54,7 @@ def test_a_script_for_whisper_runs_as_it_is(tmp_path: Path) -> None:
 
 
 def test_recordings_are_found_where_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cadence.vllm.assets.audio import AudioAsset
+    from cadence.vllm.asset_files import AudioAsset
 
     monkeypatch.delenv("VLLM_ASSETS_CACHE", raising=False)
     monkeypatch.setenv("CADENCE_CACHE", str(tmp_path))

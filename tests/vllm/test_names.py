@@ -186,10 +186,10 @@ def test_keywords(where: str) -> None:
 
 
 def test_a_missing_feature_is_told_when_it_is_used() -> None:
-    from cadence.vllm.assets.image import ImageAsset
+    from cadence.vllm.benchmarks.datasets import VisionArenaDataset
 
-    with pytest.raises(MissingFeatureError, match=r"ImageAsset cannot be used: .*give pictures and videos as they are"):
-        ImageAsset("cherry")
+    with pytest.raises(MissingFeatureError, match=r"VisionArenaDataset cannot be used: .*give pictures and videos as"):
+        VisionArenaDataset("cherry")
     assert all(sentence == sentence.strip() and sentence for sentence in MISSING.values())
 
 

@@ -227,7 +227,7 @@ def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves
         max_logprobs=args.max_logprobs,
         logprobs_mode=args.logprobs_mode,
         encoder=resolve_encoder(hf),
-        media=resolve_media(hf, args.enable_prompt_embeds, wanted),
+        media=resolve_media(hf, args.enable_prompt_embeds, wanted, resolve_intake(args)),
     )
 
 

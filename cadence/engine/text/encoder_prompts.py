@@ -18,7 +18,8 @@ from cadence.config.encoder_config import EncoderConfig
 from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import InvalidRequestError
 from cadence.core.media import MediaInput
-from cadence.engine.text.prompts import AudioClip, MediaList, ParsedPrompt
+from cadence.engine.text.prompt_media import AudioClip, MediaList
+from cadence.engine.text.prompts import ParsedPrompt
 from cadence.engine.text.token_ids import check_range, integers
 from cadence.text.null_tokenizer import AnyTokenizer
 
@@ -31,6 +32,9 @@ class NoEncoderPrompts:
     """Of a decoder alone: a prompt is a prompt."""
 
     placeholders = _NO_PLACEHOLDERS
+
+    def forget(self) -> None:
+        """Nothing is kept."""
 
     def divided(self, parsed: ParsedPrompt) -> ParsedPrompt:
         if isinstance(parsed.source, AudioClip | MediaList):
@@ -46,6 +50,9 @@ NO_ENCODER_PROMPTS = NoEncoderPrompts()
 
 class EncoderPrompts:
     placeholders = _NO_PLACEHOLDERS
+
+    def forget(self) -> None:
+        """Nothing is kept."""
 
     def __init__(self, config: EncoderConfig, vocab_size: int, tokenizer: AnyTokenizer, listen: Listen) -> None:
         """listen: features of audio, for a model that reads these"""

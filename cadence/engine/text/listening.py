@@ -9,7 +9,7 @@ from cadence.audio.features import log_mel
 from cadence.audio.resample import resample
 from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import InvalidRequestError
-from cadence.engine.text.prompts import AudioClip
+from cadence.engine.text.prompt_media import AudioClip
 
 
 def listen(clip: AudioClip, config: FeatureConfig, length: int) -> EncoderInput:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,15 +13,25 @@ import numpy as np
 from cadence.config.media_config import MediaConfig
 from cadence.core.errors import InvalidRequestError
 from cadence.core.media import AUDIO, IMAGE, VECTORS, VIDEO, MediaInput, MediaItem
-from cadence.engine.text.prompts import AudioClip, MediaList, ParsedPrompt
+from cadence.engine.text.known_media import KnownMedia, MediaName
+from cadence.engine.text.media_families import MediaFamilies
+from cadence.engine.text.prompt_media import DATA, UUIDS, AudioClip, MediaList
+from cadence.engine.text.prompts import ParsedPrompt
 from cadence.engine.text.token_ids import integers
 from cadence.media.as_media import as_picture, as_video
-from cadence.media.family import FamilyFiles, MediaFamily, Prepared, open_family
+from cadence.media.family import MediaFamily, Prepared
+from cadence.media.limits import MediaLimits, limits_of
 from cadence.media.sound import as_sound
+from cadence.media.video import Video
 from cadence.text.null_tokenizer import AnyTokenizer
 
-_FIELD = "multi_modal_data"
-_READERS: Mapping[str, Callable[[Any, str], Any]] = {IMAGE: as_picture, VIDEO: as_video, AUDIO: as_sound}
+_Reader = Callable[[Any, str, MediaLimits], Any]
+_READERS: Mapping[str, _Reader] = {
+    IMAGE: as_picture,
+    VIDEO: as_video,
+    AUDIO: lambda given, name, limits: as_sound(given, name),
+}
+_NAMES = {IMAGE: "picture", VIDEO: "video", AUDIO: "sound"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +48,17 @@ class MediaPrompts:
     def __init__(self, config: MediaConfig, tokenizer: AnyTokenizer) -> None:
         self._config = config
         self._tokenizer = tokenizer
-        self._opened: MediaFamily | None = None
-
-    @property
-    def _family(self) -> MediaFamily:
-        """Read when the first picture comes."""
-        if self._opened is None:
-            files = FamilyFiles(self._config.raw, self._config.directory, self._token_id)
-            self._opened = open_family(self._config.architecture, files)
-        return self._opened
+        self._families = MediaFamilies(config, self._token_id)
+        self._limits = limits_of(config.intake)
+        self._known = KnownMedia(config.intake.named_bytes)
 
     @property
     def placeholders(self) -> Mapping[str, str]:
-        return self._family.placeholders if self._config.architecture else {}
+        return self._families.own.placeholders if self._config.architecture else {}
+
+    def forget(self) -> None:
+        """What clients have sent under names of theirs."""
+        self._known.forget()
 
     def _token_id(self, text: str) -> int:
         found = self._tokenizer.single_token(text)
@@ -66,41 +75,82 @@ class MediaPrompts:
             raise InvalidRequestError("encoder_prompt cannot be used: this model is a decoder", "encoder_prompt")
         if source.vectors is not None:
             return vectors_prompt(parsed, source.vectors, self._config)
-        token_ids, placed = self._expanded(parsed, self._prepared(source))
-        items = self._items(token_ids, placed)
-        segments_np = self._family.rope_segments(items)
+        self._check_kinds(source)
+        family = self._families.asked(source.processor)
+        token_ids, placed = self._expanded(parsed, self._prepared(parsed, source, family), family)
+        items = _items(token_ids, placed, family)
+        segments_np = family.rope_segments(items)
         return replace(parsed, token_ids=token_ids, source=MediaInput(tuple(items), segments_np))
 
-    def _prepared(self, media: MediaList) -> dict[str, list[Prepared]]:
-        """By kind, in the order of their placeholders."""
-        found: dict[str, list[Prepared]] = {}
+    def _check_kinds(self, media: MediaList) -> None:
         for kind, given in media.by_kind.items():
-            name = f"{_FIELD}.{kind}"
+            name = f"{DATA}.{kind}"
             if kind not in self.placeholders:
                 known = ", ".join(self.placeholders) or "text only"
                 raise InvalidRequestError(f"{name} cannot be used: this model takes {known}", name)
-            found[kind] = [self._one(kind, each, f"{name}[{number}]") for number, each in enumerate(given)]
+            self._limits.check_count(kind, len(given), name)
+
+    def _prepared(self, parsed: ParsedPrompt, media: MediaList, family: MediaFamily) -> dict[str, list[Prepared]]:
+        """By kind, in the order of their placeholders."""
+        found: dict[str, list[Prepared]] = {}
+        asked = json.dumps(media.processor, sort_keys=True, default=str) if media.processor else ""
+        fps = self._families.fps(media.processor)
+        for kind, given in media.by_kind.items():
+            uuids = media.uuids.get(kind, [None] * len(given))
+            found[kind] = []
+            for number, (each, uuid) in enumerate(zip(given, uuids, strict=True)):
+                known = MediaName(parsed.tenant, parsed.cache_salt, kind, uuid or "", asked)
+                name = f"{DATA}.{kind}[{number}]"
+                found[kind].append(self._one(each, name, family, known, fps))
+                self._check_room(found, name)
         return found
 
-    def _one(self, kind: str, given: Any, name: str) -> Prepared:
-        prepared = self._family.prepare(kind, _READERS[kind](given, name))
-        config, whole = self._config, self._family.both_ways
+    def _check_room(self, found: Mapping[str, Sequence[Prepared]], name: str) -> None:
+        """Before the next is prepared."""
+        contents = (content for many in found.values() for each in many for content in each.contents)
+        total = sum(content.length for content in contents)
+        if total > self._config.room:
+            message = f"{name}: with it the media take {total} tokens; a prompt has at most {self._config.room}"
+            raise InvalidRequestError(message, name)
+
+    def _one(self, given: Any, name: str, family: MediaFamily, known: MediaName, fps: float) -> Prepared:
+        if given is None:
+            return self._sent_before(name, known)
+        medium = _READERS[known.kind](given, name, self._limits)
+        if isinstance(medium, Video) and not isinstance(given, Video) and fps:
+            medium = medium.paced(fps)
+        prepared = family.prepare(known.kind, medium)
+        self._check_lengths(prepared, name, family)
+        if known.uuid:
+            self._known.keep(known, prepared)
+        return prepared
+
+    def _sent_before(self, name: str, known: MediaName) -> Prepared:
+        found = self._known.find(known) if known.uuid else None
+        if found is None:
+            named = f"none is known here as {known.uuid!r}" if known.uuid else f"it has no name in {UUIDS} either"
+            raise InvalidRequestError(f"{name} is no {_NAMES[known.kind]}, and {named}: send it again", name)
+        return found
+
+    def _check_lengths(self, prepared: Prepared, name: str, family: MediaFamily) -> None:
+        config, whole = self._config, family.both_ways
         most = min(config.longest, config.step) if whole else config.longest
         for content in prepared.contents:
             if content.length > most:
                 option = "max_num_batched_tokens" if whole else "max_model_len"
                 message = f"{name} takes {content.length} tokens; this engine takes at most {most} at once ({option})"
                 raise InvalidRequestError(message, name)
-        return prepared
 
-    def _expanded(self, parsed: ParsedPrompt, media: dict[str, list[Prepared]]) -> tuple[list[int], list[_Placed]]:
+    def _expanded(
+        self, parsed: ParsedPrompt, media: dict[str, list[Prepared]], family: MediaFamily
+    ) -> tuple[list[int], list[_Placed]]:
         """-> the prompt's tokens, and the media in the order in which they stand there"""
         if parsed.text is None:
-            return self._expanded_ids(integers(parsed.token_ids or []), media)
-        kinds = {text: kind for kind, text in self._family.placeholders.items()}
+            return self._expanded_ids(integers(parsed.token_ids or []), media, family)
+        kinds = {text: kind for kind, text in family.placeholders.items()}
         pattern = re.compile("|".join(map(re.escape, sorted(kinds, key=len, reverse=True))))
         order = [kinds[found] for found in pattern.findall(parsed.text)]
-        _check_counts(order, media, self._family.placeholders)
+        _check_counts(order, media, family.placeholders)
         waiting = {kind: iter(each) for kind, each in media.items()}
         placed = [_Placed(kind, next(waiting[kind])) for kind in order]
         texts = iter(placed)
@@ -108,8 +158,10 @@ class MediaPrompts:
         # Beside token ids, a text is what a template gave, special tokens included.
         return self._tokenizer.encode(text, add_special_tokens=parsed.token_ids is None), placed
 
-    def _expanded_ids(self, token_ids: list[int], media: dict[str, list[Prepared]]) -> tuple[list[int], list[_Placed]]:
-        signs = {kind: self._encode(text) for kind, text in self._family.placeholders.items()}
+    def _expanded_ids(
+        self, token_ids: list[int], media: dict[str, list[Prepared]], family: MediaFamily
+    ) -> tuple[list[int], list[_Placed]]:
+        signs = {kind: self._encode(text) for kind, text in family.placeholders.items()}
         waiting = {kind: iter(each) for kind, each in media.items()}
         ids: list[int] = []
         placed: list[_Placed] = []
@@ -127,42 +179,44 @@ class MediaPrompts:
             if prepared is not None:
                 placed.append(_Placed(kind, prepared))
                 ids += self._encode(prepared.text)
-        _check_counts(order, media, self._family.placeholders)
+        _check_counts(order, media, family.placeholders)
         return ids, placed
 
     def _encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False)
 
-    def _items(self, token_ids: Sequence[int], placed: Sequence[_Placed]) -> list[MediaItem]:
-        ids_np = np.asarray(token_ids)
-        signs = self._family.token_ids
-        at_np = np.flatnonzero(np.isin(ids_np, list(signs.values())))
-        items, taken = [], 0
-        for each in placed:
-            for content in each.prepared.contents:
-                own_np = at_np[taken : taken + content.length]
-                taken += content.length
-                whole = len(own_np) == content.length and own_np[-1] - own_np[0] == content.length - 1
-                if not whole or (ids_np[own_np] != signs[each.kind]).any():
-                    raise self._strange(each.kind)
-                items.append(
-                    MediaItem.of(
-                        kind=each.kind,
-                        start=int(own_np[0]),
-                        length=content.length,
-                        values_np=content.values_np,
-                        grid=content.grid,
-                        both_ways=self._family.both_ways,
-                    )
-                )
-        if taken != len(at_np):
-            raise self._strange(IMAGE if IMAGE in signs else next(iter(signs)))
-        return items
 
-    def _strange(self, kind: str) -> InvalidRequestError:
-        """A prompt says by itself what is written for a medium alone."""
-        message = f"the prompt has more of the tokens that stand for {kind} data than there is such data"
-        return InvalidRequestError(message, "prompt")
+def _items(token_ids: Sequence[int], placed: Sequence[_Placed], family: MediaFamily) -> list[MediaItem]:
+    ids_np = np.asarray(token_ids)
+    signs = family.token_ids
+    at_np = np.flatnonzero(np.isin(ids_np, list(signs.values())))
+    items, taken = [], 0
+    for each in placed:
+        for content in each.prepared.contents:
+            own_np = at_np[taken : taken + content.length]
+            taken += content.length
+            whole = len(own_np) == content.length and own_np[-1] - own_np[0] == content.length - 1
+            if not whole or (ids_np[own_np] != signs[each.kind]).any():
+                raise _strange(each.kind)
+            items.append(
+                MediaItem.of(
+                    kind=each.kind,
+                    start=int(own_np[0]),
+                    length=content.length,
+                    values_np=content.values_np,
+                    grid=content.grid,
+                    both_ways=family.both_ways,
+                )
+            )
+    if taken != len(at_np):
+        raise _strange(IMAGE if IMAGE in signs else next(iter(signs)))
+    return items
+
+
+def _strange(kind: str) -> InvalidRequestError:
+    """A prompt says by itself what is written for a medium alone."""
+    message = f"the prompt has more of the tokens that stand for {kind} data than there is such data"
+    return InvalidRequestError(message, "prompt")
 
 
 def vectors_prompt(parsed: ParsedPrompt, vectors: Any, config: MediaConfig) -> ParsedPrompt:
@@ -193,7 +247,7 @@ def _filler(raw: Mapping[str, Any]) -> int:
 def _vectors(given: Any, name: str) -> np.ndarray:
     """[n, H] float32"""
     try:
-        values_np = np.asarray(given.float().cpu() if hasattr(given, "cpu") else given, dtype=np.float32)
+        values_np = np.asarray(given.detach().float().cpu() if hasattr(given, "cpu") else given, dtype=np.float32)
     except (TypeError, ValueError):
         raise InvalidRequestError(f"{name} must be numbers, [tokens, hidden size]", name) from None
     if values_np.ndim != 2 or not len(values_np):
@@ -207,5 +261,5 @@ def _check_counts(order: Sequence[str], media: Mapping[str, Sequence[Any]], sign
     for kind in dict.fromkeys((*order, *media)):
         written, given = order.count(kind), len(media.get(kind, ()))
         if written != given:
-            message = f"the prompt has {written} of {signs[kind]!r}, and {_FIELD}.{kind} has {given}"
-            raise InvalidRequestError(message, f"{_FIELD}.{kind}")
+            message = f"the prompt has {written} of {signs[kind]!r}, and {DATA}.{kind} has {given}"
+            raise InvalidRequestError(message, f"{DATA}.{kind}")

@@ -22,6 +22,10 @@ class Prompts(Protocol):
         """By kind of medium, what stands for one in a prompt; empty = the model takes none among its tokens."""
         ...
 
+    def forget(self) -> None:
+        """What was sent under names that clients gave it."""
+        ...
+
     def divided(self, parsed: ParsedPrompt) -> ParsedPrompt:
         """-> the tokens that the decoder begins with, and what it reads, sees or hears beside them, as an attachment.
         What was divided stays as it is."""

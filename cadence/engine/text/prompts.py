@@ -11,7 +11,7 @@ from cadence.core.checks import integer
 from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import InvalidRequestError
 from cadence.core.media import MediaInput
-from cadence.media.sound import Sound
+from cadence.engine.text.prompt_media import AudioClip, MediaList, media_of
 from cadence.text.tokenizer import Tokenizer
 
 
@@ -50,22 +50,11 @@ class EncoderDecoderPrompt(TypedDict):
 
 
 _TWO = ("encoder_prompt", "decoder_prompt")
-_ONE = ("prompt", "prompt_token_ids", "multi_modal_data", "second_from", "prompt_embeds", "multi_modal_uuids")
+_ONE = (
+    *("prompt", "prompt_token_ids", "multi_modal_data", "second_from", "prompt_embeds", "multi_modal_uuids"),
+    "mm_processor_kwargs",
+)
 _KNOWN = {*_ONE, *_TWO, "cache_salt", "tenant", "data_parallel_rank"}
-
-
-@dataclass(frozen=True, slots=True)
-class AudioClip:
-    samples: Any  # [n] of one channel: what numpy makes an array of
-    rate: int  # samples per second
-
-
-@dataclass(frozen=True, slots=True)
-class MediaList:
-    """What stands among a prompt's tokens, or in their place."""
-
-    by_kind: Mapping[str, list[Any]]  # in order of their placeholders
-    vectors: Any = None  # [n, H]: all of the prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +115,7 @@ def _parse_dict(prompt: Mapping[str, Any]) -> ParsedPrompt:
         text,
         None if ids is None else list(ids),
         second_from=integer("second_from", prompt.get("second_from") or 0, low=0),
-        source=_media(prompt.get("multi_modal_data")),
+        source=media_of(prompt),
         **given,
     )
 
@@ -167,25 +156,6 @@ def _named(prompt: Any, name: str) -> ParsedPrompt:
         return ParsedPrompt(None, []) if isinstance(prompt, list) and not prompt else parse_prompt(prompt)
     except InvalidRequestError as error:
         raise InvalidRequestError(f"{name}: {error}", name) from None
-
-
-def _media(data: Any) -> AudioClip | MediaList | None:
-    """Of `multi_modal_data`: what an encoder hears, or what stands among tokens."""
-    if not data:
-        return None
-    if not isinstance(data, Mapping) or not set(data) <= {"audio", "image", "video"}:
-        known = "{'image': …, 'video': …}, or {'audio': (samples, rate)}"
-        raise InvalidRequestError(f"multi_modal_data must be {known}", "multi_modal_data")
-    if set(data) != {"audio"}:
-        return MediaList({kind: list(given) if isinstance(given, list) else [given] for kind, given in data.items()})
-    audio = data["audio"]
-    if isinstance(audio, list) and (len(audio) > 1 or any(isinstance(each, Sound) for each in audio)):
-        return MediaList({"audio": audio})
-    if isinstance(audio, list) and len(audio) == 1:
-        audio = audio[0]
-    if not isinstance(audio, tuple) or len(audio) != 2:
-        raise InvalidRequestError("multi_modal_data.audio must be one pair (samples, rate)", "multi_modal_data")
-    return AudioClip(samples=audio[0], rate=integer("multi_modal_data.audio rate", audio[1], low=1))
 
 
 def pinned(prompt: PromptType, data_parallel_rank: int | None) -> PromptType:

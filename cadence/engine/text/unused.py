@@ -35,7 +35,7 @@ _START_HINTS = {
     "enable_log_requests": "requests are not logged; the server has --enable-log-requests",
 }
 _REFUSED = {
-    "mm_processor_kwargs": "recordings are prepared as the model's files say",
+    "mm_processor_kwargs": "give it in the prompt, beside multi_modal_data, or to chat()",
     "prompt_adapter_request": "prompt adapters are not in this version",
     "guided_options_request": "this engine does not constrain its output by a grammar",
     "tokenization_kwargs": "tokenise the prompt yourself and give prompt_token_ids",

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 
-from cadence.engine.text.prompts import MediaList, ParsedPrompt, PromptType, parse_prompt
+from cadence.engine.text.prompt_media import MediaList
+from cadence.engine.text.prompts import ParsedPrompt, PromptType, parse_prompt
 
 _MOST_THREADS = 8
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from cadence.config.media_intake import MediaIntake
 from cadence.engine.text.prompts import TokensPrompt
+from cadence.entrypoints.media.pending import beside
 from cadence.media.chat_parts import split_media
 from cadence.media.fetch.reader import MediaData, open_reader
 from cadence.text.chat_template import ChatRequest
+
+MediaFields = Mapping[str, Any]  # of a prompt
 
 
 class OfflineMedia:
@@ -19,13 +22,19 @@ class OfflineMedia:
         self._reader = open_reader(intake)
         self._placeholders = placeholders
 
-    def split(self, chat: ChatRequest) -> tuple[ChatRequest, MediaData]:
-        """The chat, with `{"type": "image"}` where a picture was, and the pictures."""
+    def split(self, chat: ChatRequest, processor: Mapping[str, Any]) -> tuple[ChatRequest, MediaFields]:
+        """The chat, with `{"type": "image"}` where a picture was, and the pictures. processor: `mm_processor_kwargs`"""
         messages, parts = split_media(chat.messages, self._placeholders, values=True)
         if not parts:
             return chat, {}
-        return replace(chat, messages=messages, placeholders=self._placeholders), self._reader.read(parts)
+        chat = replace(chat, messages=messages, placeholders=self._placeholders)
+        return chat, media_fields(self._reader.read(parts), beside(parts, processor))
 
 
-def with_media(prompt: TokensPrompt, data: MediaData) -> TokensPrompt:
-    return cast(TokensPrompt, {**prompt, "multi_modal_data": data}) if data else prompt
+def media_fields(data: MediaData, others: Mapping[str, Any]) -> MediaFields:
+    """others: as `beside` has it"""
+    return {"multi_modal_data": data, **others} if data else {}
+
+
+def with_media(prompt: TokensPrompt, fields: MediaFields) -> TokensPrompt:
+    return cast(TokensPrompt, {**prompt, **fields})

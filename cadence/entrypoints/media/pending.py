@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from cadence.media.parts import MediaPart
 from cadence.media.video import DEFAULT_SAMPLING, Sampling
+
+NOTHING_SAID: Mapping[str, Any] = {}
 
 
 def _nothing() -> None:
@@ -15,9 +18,16 @@ def _nothing() -> None:
 class PendingMedia:
     """They may be large, data URLs above all: they are taken once, and there is nothing left then."""
 
-    def __init__(self, parts: Sequence[MediaPart] = (), sampling: Sampling = DEFAULT_SAMPLING) -> None:
+    def __init__(
+        self,
+        parts: Sequence[MediaPart] = (),
+        sampling: Sampling = DEFAULT_SAMPLING,
+        processor: Mapping[str, Any] = NOTHING_SAID,
+    ) -> None:
+        """processor: `mm_processor_kwargs`"""
         self.places = tuple((part.kind, part.where) for part in parts)  # of all, also of those that were taken
         self.sampling = sampling
+        self.beside = beside(parts, processor)
         self._parts = tuple(parts)
         self._when_read: Callable[[], None] = _nothing
 
@@ -44,6 +54,17 @@ class PendingMedia:
 
     def done(self) -> None:
         self._when_read()
+
+
+def beside(parts: Sequence[MediaPart], processor: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a prompt has beside `multi_modal_data`: what clients call its media, and how they are prepared."""
+    found: dict[str, Any] = {"mm_processor_kwargs": dict(processor)} if processor else {}
+    if any(part.uuid for part in parts):
+        kinds = dict.fromkeys(part.kind for part in parts)
+        found["multi_modal_uuids"] = {
+            kind: [part.uuid or None for part in parts if part.kind == kind] for kind in kinds
+        }
+    return found
 
 
 NO_PENDING = PendingMedia()

@@ -73,7 +73,7 @@ class MediaService:
                 data = await self._in_thread(self._decoded, parts, fetched, pending.sampling)
                 parts, fetched = (), []
                 pending.done()
-                size = sum(3 * medium.num_pixels for media in data.values() for medium in media)
+                size = sum(3 * medium.num_pixels for media in data.values() for medium in media if medium is not None)
                 await self._held.take(size)
         return data, size
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from cadence.config.media_intake import MediaIntake
 from cadence.core.errors import InvalidRequestError
@@ -12,7 +12,7 @@ from cadence.media.as_media import as_picture, as_video
 from cadence.media.decode import decode_picture
 from cadence.media.fetch.read_url import UrlReader
 from cadence.media.io_options import sampling_of
-from cadence.media.limits import DEFAULT_LIMITS, MOST_REDIRECTS, MediaAccess, MediaLimits
+from cadence.media.limits import DEFAULT_LIMITS, MOST_REDIRECTS, MediaAccess, MediaLimits, limits_of
 from cadence.media.parts import MediaPart
 from cadence.media.picture import Picture
 from cadence.media.sound import Sound, as_sound, decode_sound
@@ -20,16 +20,11 @@ from cadence.media.video import DEFAULT_SAMPLING, Sampling, Video, of_pictures
 from cadence.media.video_decode import decode_video
 
 Medium = Picture | Video | Sound
-MediaData = dict[str, list[Medium]]  # `multi_modal_data`: by kind, in the order of the prompt
+MediaData = dict[str, list[Medium | None]]  # `multi_modal_data`: by kind, in the order of the prompt; None = named
 
 
 def open_reader(intake: MediaIntake) -> MediaReader:
-    limits = replace(
-        DEFAULT_LIMITS,
-        image_pixels=intake.max_pixels or DEFAULT_LIMITS.image_pixels,
-        prompt_pixels=max(DEFAULT_LIMITS.prompt_pixels, intake.max_pixels),
-        per_prompt={**DEFAULT_LIMITS.per_prompt, **intake.per_prompt},
-    )
+    limits = limits_of(intake)
     redirects = MOST_REDIRECTS if intake.redirects else 0
     access = MediaAccess(intake.domains, intake.local_root, redirects, intake.seconds)
     return MediaReader(limits, UrlReader(limits, access), sampling_of(intake.io_kwargs))
@@ -56,7 +51,7 @@ class MediaReader:
 
     def fetch(self, part: MediaPart) -> list[bytes]:
         """Files: one; of a video that comes as pictures, several; none of what was given as it is."""
-        return [] if part.value is not None else self.urls.read(part)
+        return [] if part.value is not None or part.was_sent_before else self.urls.read(part)
 
     def decode(self, parts: Sequence[MediaPart], files: Sequence[Sequence[bytes]], sampling: Sampling) -> MediaData:
         """files: of each part"""
@@ -64,6 +59,9 @@ class MediaReader:
         made: MediaData = {}
         num_pixels = 0
         for part, some in zip(parts, files, strict=True):
+            if part.was_sent_before:
+                made.setdefault(part.kind, []).append(None)
+                continue
             medium = self._medium(part, some, sampling, num_pixels)
             num_pixels += medium.num_pixels
             self.limits.check_total(num_pixels, part.where)

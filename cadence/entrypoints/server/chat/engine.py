@@ -15,7 +15,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.core.structured_outputs import StructuredOutputsParams
 from cadence.engine.text.prompts import ParsedPrompt, TokensPrompt, resumed
 from cadence.entrypoints.conversation import read_template
-from cadence.entrypoints.media.offline import with_media
+from cadence.entrypoints.media.offline import media_fields, with_media
 from cadence.entrypoints.media.pending import PendingMedia
 from cadence.entrypoints.media.service import MediaService
 from cadence.entrypoints.server.chat.choice import Choice, ParsedChoice, PlainChoice
@@ -42,6 +42,7 @@ from cadence.entrypoints.server.http.stream import StartedStream, started_stream
 from cadence.media.chat_parts import split_media
 from cadence.media.fetch.reader import MediaData, open_reader
 from cadence.media.io_options import sampling_of
+from cadence.media.processor_kwargs import checked_kwargs
 from cadence.text.chat_template import ChatRequest
 from cadence.text.service.text_jobs import Kept
 from cadence.text.service.text_service import Encoding, TextTokens
@@ -86,11 +87,14 @@ class ChatEngine:
         self._formats = choose_formats(options, tables, llm.config.model.files.name, templates, special)
 
     def split_media(
-        self, messages: Sequence[Mapping[str, Any]], io_kwargs: Mapping[str, Any] | None = None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        io_kwargs: Mapping[str, Any] | None = None,
+        processor: Mapping[str, Any] | None = None,
     ) -> tuple[list[dict[str, Any]], PendingMedia]:
         """The messages without what their parts show, and that; what this model cannot see is refused."""
         cleaned, parts = split_media(messages, self._placeholders)
-        return cleaned, PendingMedia(parts, sampling_of(io_kwargs, self._media.sampling))
+        return cleaned, PendingMedia(parts, sampling_of(io_kwargs, self._media.sampling), checked_kwargs(processor))
 
     @property
     def separates_reasoning(self) -> bool:
@@ -159,7 +163,7 @@ class ChatEngine:
             return len(prompt["prompt_token_ids"])
         async with self._media.opened(job.media) as data:
             try:
-                prepared = await self._llm.inputs.prepared(with_media(prompt, data))
+                prepared = await self._llm.inputs.prepared(with_media(prompt, media_fields(data, job.media.beside)))
             except InvalidRequestError as error:
                 raise as_sent(error, {**job.sent_names, **job.media.names()}) from None
         return len(prepared.token_ids or ())
@@ -270,7 +274,7 @@ class ChatEngine:
 
     async def _prepared(self, prompt: TokensPrompt, data: MediaData, job: ChatJob) -> ParsedPrompt:
         """With the tokens that stand for its media, after which the client's own limit must fit, too."""
-        prepared = await self._llm.inputs.prepared(with_media(prompt, data))
+        prepared = await self._llm.inputs.prepared(with_media(prompt, media_fields(data, job.media.beside)))
         self._check_room(job, len(prepared.token_ids or ()))
         return prepared
 

@@ -60,6 +60,7 @@ class ChatCompletionBody(GenerationBody):
     chat_template_kwargs: Variables | None = None
     documents: Documents | None = None
     media_io_kwargs: Variables | None = None
+    mm_processor_kwargs: Variables | None = None
 
     def check(self) -> None:
         """What types alone do not say."""

@@ -80,7 +80,7 @@ def checked_job(body: ChatCompletionBody, request: Request, state: ServerState) 
 
 def make_job(body: ChatCompletionBody, state: ServerState, name: str, request: Request) -> ChatJob:
     chosen = _chosen(body, state)
-    messages, media = state.chat.split_media(body.messages, body.media_io_kwargs)
+    messages, media = state.chat.split_media(body.messages, body.media_io_kwargs, body.mm_processor_kwargs)
     own_limit = body.max_completion_tokens or body.max_tokens
     beam = beam_params(body, chosen, state.llm.config.model.max_model_len) if body.use_beam_search else None
     params = shape_of(beam, chosen) if beam else sampling_params(body, state.default_sampling, chosen)

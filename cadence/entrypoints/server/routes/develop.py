@@ -42,8 +42,9 @@ async def reset_prefix_cache(state: State, reset_running_requests: bool = False)
 @router.post("/reset_mm_cache")
 @router.post("/reset_encoder_cache")
 async def reset_encoder_cache(state: State) -> Response:
-    """Forgets what was made of pictures and sounds; requests that run have theirs encoded again."""
-    await state.llm.reset_encoder_cache()
+    """Forgets what was made of pictures and sounds; requests that run have theirs encoded again. This process forgets
+    the names under which they were sent, too."""
+    await state.llm.reset_mm_cache()
     return json_response({"success": True})
 
 
