@@ -299,12 +299,10 @@ class AsyncLLM:
         return await self._supervisor.call(control.RESET_PREFIX_CACHE, reset_running_requests)
 
     async def reset_encoder_cache(self) -> None:
-        """As `LLMEngine.reset_encoder_cache`."""
         self._check_alive()
         await self._supervisor.call(control.RESET_ENCODER_CACHE, None)
 
     async def reset_mm_cache(self) -> None:
-        """As `LLMEngine.reset_mm_cache`."""
         self.inputs.forget_media()
         await self.reset_encoder_cache()
 

@@ -297,11 +297,9 @@ class LLM:
         return self.llm_engine.reset_prefix_cache(reset_running_requests, reset_connector)
 
     def reset_encoder_cache(self) -> None:
-        """As `LLMEngine.reset_encoder_cache`."""
         self.llm_engine.reset_encoder_cache()
 
     def reset_mm_cache(self) -> None:
-        """As `LLMEngine.reset_mm_cache`."""
         self.llm_engine.reset_mm_cache()
 
     def add_lora(self, lora_request: LoRARequest) -> bool:

@@ -22,4 +22,4 @@ class MediaPart:
     @property
     def was_sent_before(self) -> bool:
         """Its name alone is given."""
-        return not self.url and self.value is None
+        return bool(self.uuid) and not self.url and self.value is None

@@ -167,7 +167,6 @@ def test_options_of_the_server_in_python(caplog: pytest.LogCaptureFixture) -> No
         ["-ac.backend=FLASH_ATTN"],
         ["--cudagraph-capture-sizes", "1", "2", "4", "8"],
         ["--data-parallel-backend", "ray", "--max-lora-rank", "64"],
-        ["--mm-processor-cache-gb", "2"],
         ["--compilation-config.level", "3"],
         ["--kernel-config", '{"size": 80g}'],
         ["--disable-log-requests"],

@@ -170,7 +170,7 @@ def test_fronts_that_share_the_engine_fail_their_requests_too() -> None:
 
         links = EngineLinks(1)
         ours, theirs = socket.socketpair()
-        parent = ParentLink(Channel(ours), links, b"")
+        parent = ParentLink(Channel(ours), links, b"", "")
         parent.take(encode(told[0]))
         (starter,) = links._starters
         assert isinstance(starter, LinkStarter)

@@ -108,7 +108,11 @@ def test_every_end_token_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arch", "metadata", "message"),
     [
-        ("mamba", {}, "'mamba' is not supported .state-space layers; nothing related is supported.; supported: bert"),
+        (
+            "mamba",
+            {},
+            "'mamba' is not supported .states of another form; closest: Mamba2ForCausalLM and .*; supported: bert",
+        ),
         ("qwen3", {"expert_count": 8}, "experts are not read from GGUF files of qwen3; they are from llama, qwen3moe"),
         ("llama", {"expert_count": 8}, r"no 'llama\.expert_used_count'"),
         ("llama", {"expert_count": 4, "expert_used_count": 5}, "5 of 4 experts"),

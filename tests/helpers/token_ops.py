@@ -232,4 +232,8 @@ EVERY_OP: dict[str, Op] = {
     "experts.packed": experts,
     "states.gated_norm": gated_norm,
     "states.gate": state_gate,
+    "states.sigmoid_gate": lambda ops, dtype, at: [
+        ops.states.sigmoid_gate(tokens(dtype, at), gate) for gate in (tokens(dtype, at, 1), tokens(dtype, at, 1)[:, :1])
+    ],
+    "scale": lambda ops, dtype, at: [ops.scale(tokens(dtype, at), 0.6)],
 }

@@ -230,6 +230,8 @@ class FakeLLM:
     async def reset_encoder_cache(self) -> None:
         self.forgotten += 1
 
+    reset_mm_cache = reset_encoder_cache
+
     async def pause_generation(self, mode: str = "abort", clear_cache: bool = True) -> None:
         self.paused = mode, clear_cache
 
