@@ -4,6 +4,7 @@
 # make quick   the tests that need no model, no kernels and no server: a few minutes
 # make serve   set up everything and serve that model at http://127.0.0.1:8000
 # make venv    only set up .venv (nothing to do when the requirements did not change)
+# make gpu     the tests that need an NVIDIA GPU: eight processes at a time, then those that measure its memory, one by one
 # make hostile 20,000 generated hostile requests against a server of its own (an hour or less)
 # make soak    20 minutes of mixed traffic, aborts, attacks and deaths of the engine; figures in benchmarks/results
 # make matrix-ranks every two features together on engines of two ranks (half an hour)
@@ -22,7 +23,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve browser test lint types kernels unit wide quick hostile matrix-ranks matrix-experts soak mutants clients format bench clean
+.PHONY: help venv demo serve browser test lint types kernels unit wide quick gpu hostile matrix-ranks matrix-experts soak mutants clients format bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -71,6 +72,10 @@ wide: kernels
 
 quick: venv
 	$(BIN)/python -m pytest -m "not (engine or device or gpu or slow)" $(addprefix --ignore=tests/,server hostile docs)
+
+gpu: kernels
+	$(BIN)/python -m pytest -m "gpu and not alone" -n 8 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "gpu and alone"
 
 hostile: venv
 	$(BIN)/python -m pytest tests/hostile -s --hostile-requests $(or $(REQUESTS),20000) --hostile-seed $(or $(SEED),1)

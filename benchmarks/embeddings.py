@@ -3,9 +3,10 @@
     python -m benchmarks.embeddings --model FOLDER [--peers sentence-transformers,onnxruntime] [--peer-python PYTHON]
         [--peer-libs FOLDER] [--texts 1000] [--rounds 3] [--out FILE]
 
-Ratios are what counts: a noisy machine disturbs all. A peer runs by each of its batch sizes, onnxruntime in float32 and
-in int8, and the best of them counts. Peers may live in another interpreter, which needs nothing of this project's, or
-in a folder that pip has filled (`pip install --target`). Prints a JSON line per engine and appends them to FILE.
+Ratios are what counts: a noisy machine disturbs all. A peer runs by each of its batch sizes, sentence-transformers in
+float32 and bfloat16, onnxruntime in float32 and int8, and the best of them counts. Peers may live in another
+interpreter, which needs nothing of this project's, or in a folder that pip has filled (`pip install --target`). Prints
+a JSON line per engine and appends them to FILE.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ from benchmarks.names import names_of
 _BOOK = Path(__file__).parent / "texts" / "the_ball_and_the_cross.txt"
 _BATCH_SIZES = (8, 16, 32)
 _FEWEST, _MOST = 3, 150  # words of a text
-_SETTINGS: dict[str, dict[str, str]] = {"cadence": {}, "cadence-int8": {"quantization": "int8"}}
+_SETTINGS: dict[str, dict[str, str]] = {
+    "cadence": {},
+    "cadence-bfloat16": {"dtype": "bfloat16"},
+    "cadence-int8": {"quantization": "int8"},
+}
 _PEERS = ("sentence-transformers", "onnxruntime")
 _WORK = "embed"
 
@@ -52,12 +57,21 @@ def ways_of(engine: str, model: str, threads: int) -> dict[str, Embed]:
     if engine == "onnxruntime":
         ways: dict[str, Embed] = importlib.import_module("benchmarks.peers.embed_onnx").ways_of(model, threads)
         return ways
-    opened = importlib.import_module("sentence_transformers").SentenceTransformer(model, device="cpu")
+    return {
+        f"{dtype} batch_size={size}": embed
+        for dtype in ("float32", "bfloat16")
+        for size, embed in sentence_transformers_by_size(model, dtype).items()
+    }
+
+
+def sentence_transformers_by_size(model: str, dtype: str) -> dict[int, Embed]:
+    package = importlib.import_module("sentence_transformers")
+    opened = package.SentenceTransformer(model, device="cpu", model_kwargs={"dtype": dtype})
 
     def by(batch_size: int) -> Embed:
         return lambda some: opened.encode(some, batch_size=batch_size, normalize_embeddings=True)
 
-    return {f"batch_size={size}": by(size) for size in _BATCH_SIZES}
+    return {size: by(size) for size in _BATCH_SIZES}
 
 
 def serve(engine: str, model: str, threads: int, count: int) -> None:

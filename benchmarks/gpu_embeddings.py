@@ -1,6 +1,7 @@
 """Embeddings on a GPU with dummy weights, beside the limit of the products. One JSON line per case.
 
-    python -m benchmarks.gpu_embeddings [--shapes bert-base,qwen3-0.6b] [--tokens 128,512] [--count 4096] [--out FILE]
+    python -m benchmarks.gpu_embeddings [--shapes bert-base,qwen3-0.6b] [--tokens 128,512] [--count 4096]
+                                       [--step-tokens 32768] [--out FILE]
 
 Texts are random token ids, all of one length; a warm-up of the same texts, then the best of three. With half a million
 tokens a case (`--count` is of texts of 128), the four cases are to take at most 150 seconds on an H200. The limit
@@ -47,7 +48,7 @@ def product_rate() -> float:
     return 8192**3 / best
 
 
-def measure(name: str, lengths: list[int], count: int, rate: float) -> Iterator[dict]:
+def measure(name: str, lengths: list[int], options: argparse.Namespace, rate: float) -> Iterator[dict]:
     """For each length of texts, with one engine."""
     with tempfile.TemporaryDirectory() as folder:
         write_shape(name, Path(folder))
@@ -58,9 +59,11 @@ def measure(name: str, lengths: list[int], count: int, rate: float) -> Iterator[
             dtype="bfloat16",
             runner="pooling",
             enable_prefix_caching=False,  # the same texts come again
+            max_num_batched_tokens=options.step_tokens,
         ) as llm:
             for tokens in lengths:
-                yield _case(llm, name, tokens, count * 128 // tokens, rate)
+                found = _case(llm, name, tokens, options.count * 128 // tokens, rate)
+                yield {**found, "step_tokens": options.step_tokens}
 
 
 def _case(llm: LLM, name: str, tokens: int, count: int, rate: float) -> dict:
@@ -88,12 +91,13 @@ def main() -> None:
     parser.add_argument("--shapes", default="bert-base,qwen3-0.6b")
     parser.add_argument("--tokens", default="128,512")
     parser.add_argument("--count", type=int, default=4096)
+    parser.add_argument("--step-tokens", type=int, default=32768)
     parser.add_argument("--out", type=Path, help="a file that gets the lines, too")
     options = parser.parse_args()
     rate, lengths = product_rate(), [int(each) for each in options.tokens.split(",")]
     say(options.out, {"machine": describe_machine(), "bf16_tflop_s": round(2 * rate / 1e12)})
     for name in options.shapes.split(","):
-        for line in measure(name, lengths, options.count, rate):
+        for line in measure(name, lengths, options, rate):
             say(options.out, line)
 
 

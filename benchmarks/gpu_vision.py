@@ -117,7 +117,7 @@ def measure(args: argparse.Namespace, folder: str) -> dict[str, Any]:
 
 def _ops_of() -> Any:
     """Those of the engine."""
-    media = importlib.import_module("cadence.runner.features.media.encode").DeviceMedia
+    media = importlib.import_module("cadence.runner.features.media.vectors").TowerVectors
     return next(each for each in gc.get_objects() if isinstance(each, media))._ops
 
 

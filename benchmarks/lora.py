@@ -27,7 +27,7 @@ from benchmarks.machine import describe_machine
 from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import find_model
-from cadence.core.kv_spec import plan_layout
+from cadence.core.model.kv_spec import plan_layout
 from cadence.device.cpu import CpuDevice
 from cadence.device.cpus import usable_cpus
 from cadence.kernels.interface.attention_batch import AttentionBatch

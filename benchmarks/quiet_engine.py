@@ -27,7 +27,7 @@ from cadence.config.engine_config import CacheConfig, SchedulerConfig
 from cadence.core.contract.control import Verb
 from cadence.core.contract.messages import EngineInfo
 from cadence.core.contract.step import NO_PLAN, Mail, StepPlan, StepResult
-from cadence.core.kv_spec import LayerKV, plan_layout
+from cadence.core.model.kv_spec import LayerKV, plan_layout
 from cadence.engine import core_loop, fronts
 from cadence.engine.core import EngineCore
 from cadence.engine.core_process import main

@@ -19,7 +19,7 @@ import numpy as np
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
 from cadence.core.contract.request import EngineRequest, StopRule
 from cadence.core.contract.step import StepPlan, StepResult
-from cadence.core.kv_spec import LayerKV, plan_layout
+from cadence.core.model.kv_spec import LayerKV, plan_layout
 from cadence.core.sampling_params import SamplingParams
 from cadence.scheduler.features.grammar.feature import GrammarOutputs
 from cadence.scheduler.scheduler import Scheduler

@@ -32,6 +32,7 @@ _SHIFT = 1_600  # samples that each recording has less than the one before
 _AT_ONCE = 8
 _CADENCE: dict[str, dict[str, str]] = {
     "cadence-float32": {"dtype": "float32"},
+    "cadence-bfloat16": {"dtype": "bfloat16"},
     "cadence-int8": {"quantization": "int8"},
 }
 _FASTER = {"faster-whisper-float32": "float32", "faster-whisper-int8": "int8"}

@@ -13,12 +13,13 @@ from cadence.config.version import __version__
 
 if TYPE_CHECKING:
     from cadence.core.lora_request import LoRARequest
-    from cadence.core.model_registry import ModelRegistry
+    from cadence.core.model.model_registry import ModelRegistry
     from cadence.core.outputs import CompletionOutput, Logprob, RequestOutput
-    from cadence.core.pooled_outputs import PoolingRequestOutput
-    from cadence.core.pooling_params import PoolingParams
+    from cadence.core.pooled.pooled_outputs import PoolingRequestOutput
+    from cadence.core.pooled.pooling_params import PoolingParams
     from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
     from cadence.engine.llm_engine import LLMEngine
+    from cadence.engine.text.live_request import StreamingInput
     from cadence.engine.text.prompts import PromptType, TextPrompt, TokensPrompt
     from cadence.entrypoints.async_engine import AsyncLLMEngine
     from cadence.entrypoints.async_llm import AsyncLLM
@@ -37,13 +38,14 @@ _HOMES = {
     "SamplingParams": "cadence.core.sampling_params",
     "BeamSearchParams": "cadence.core.sampling_params",
     "RequestOutputKind": "cadence.core.sampling_params",
-    "PoolingParams": "cadence.core.pooling_params",
-    "PoolingRequestOutput": "cadence.core.pooled_outputs",
+    "PoolingParams": "cadence.core.pooled.pooling_params",
+    "PoolingRequestOutput": "cadence.core.pooled.pooled_outputs",
     "LoRARequest": "cadence.core.lora_request",
-    "ModelRegistry": "cadence.core.model_registry",
+    "ModelRegistry": "cadence.core.model.model_registry",
     "RequestOutput": "cadence.core.outputs",
     "CompletionOutput": "cadence.core.outputs",
     "Logprob": "cadence.core.outputs",
+    "StreamingInput": "cadence.engine.text.live_request",
     "TextPrompt": "cadence.engine.text.prompts",
     "TokensPrompt": "cadence.engine.text.prompts",
     "PromptType": "cadence.engine.text.prompts",
@@ -67,6 +69,7 @@ __all__ = [
     "RequestOutput",
     "RequestOutputKind",
     "SamplingParams",
+    "StreamingInput",
     "TextPrompt",
     "TokensPrompt",
     "__version__",

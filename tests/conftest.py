@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -106,6 +107,22 @@ def warm_processes(request: pytest.FixtureRequest) -> Iterator[None]:
             patch.setattr("subprocess.Popen", WarmPopen)
             patch.setattr("asyncio.create_subprocess_exec", warm_exec)
         yield
+
+
+def draw_the_same() -> None:
+    """What is drawn from torch's global generator does not depend on what this process ran before."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(20_250)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup() -> None:
+    draw_the_same()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call() -> None:
+    draw_the_same()
 
 
 @pytest.hookimpl(trylast=True)

@@ -13,7 +13,7 @@ from cadence.audio.activity import DEFAULT_ACTIVITY, ActivityOptions
 from cadence.audio.feature_config import FeatureConfig
 from cadence.audio.quality import DEFAULT_QUALITY, QualityLimits
 from cadence.audio.vocabulary import SpeechVocabulary
-from cadence.core.alignment import AlignmentSpec
+from cadence.core.inputs.alignment import AlignmentSpec
 from cadence.core.outputs import CompletionOutput
 from cadence.core.sampling_params import SamplingParams
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from cadence.audio.alignment import FloatArray, token_times
 from cadence.audio.segments import TimedTokens, WordTime
 from cadence.audio.words import group_words, word_times
-from cadence.core.alignment import AlignmentSpec
+from cadence.core.inputs.alignment import AlignmentSpec
 
 _OF_MEDIAN, _SLOW = 2.0, 0.7  # times the median of a window's words; seconds of a median that counts as slow
 _MARKS = tuple(".,;:!?…。、，！？：；")

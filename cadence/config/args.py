@@ -55,6 +55,11 @@ class EngineArgs:
     # The model
     model: str = option("smollm2", "alias (see `cadence models`), folder, .gguf file, or hub id")
     tokenizer: str | None = option(None, "where the tokenizer is, when it is not with the model")
+    tokenizer_mode: str = option(
+        "auto",
+        "mistral: tekken.json or tokenizer.model.v3, chats by mistral_common",
+        ("auto", "hf", "mistral"),
+    )
     revision: str | None = option(None, "branch, tag or commit of the model on the hub")
     tokenizer_revision: str | None = option(None, "branch, tag or commit of the tokenizer on the hub")
     hf_token: str | None = option(None, "hub access token for gated models (else HF_TOKEN, or the one `hf` saved)")
@@ -221,6 +226,7 @@ class EngineArgs:
         ("none", "lazy", "full"),
     )
     deterministic: bool = option(False, "on a GPU: the same bits whatever else is in the batch, at some cost in speed")
+    enable_sleep_mode: bool = option(False, "memory of a GPU can be given back for a while: sleep() and wake_up()")
     cpu_threads: int = option(0, "threads of the kernels on the CPU; 0 = one per core this process may use")
 
     def __post_init__(self) -> None:

@@ -41,6 +41,7 @@ class TokenizerConfig:
     skip: bool  # skip_tokenizer_init
     chat_template: str  # a template, or the path of one; "" = the model's own
     escape_control_tokens: bool = False  # control tokens come from templates alone, never from messages
+    mode: str = "auto"  # auto | hf | mistral: from Mistral's own files alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class DeviceConfig:
     cpu_threads: int = 0  # of the CPU's kernels; 0 = as many as are worth having
     cpu_isa: str = "auto"  # instruction set of the CPU's matrix products; auto = the best there is
     warmup: str = "none"  # what is compiled and captured before requests come: none | lazy (the rest when idle) | full
+    sleep_mode: bool = False  # memory is allocated so that it can be given back for a while
     ids: tuple[int, ...] = ()  # the GPU of each rank; () = by its number
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cadence.config.hf import HFConfig
 from cadence.core.errors import ModelFileError
-from cadence.core.model_heads import ModelHead
+from cadence.core.model.model_heads import ModelHead
 
 TWO_WAY, ONE_EACH = "from_2_way_softmax", "no_post_processing"  # how scores are made of the logits of tokens
 _NUM_LABELS = {ModelHead.REWARD: 1, ModelHead.PROCESS_REWARD: 2}  # whatever the file says

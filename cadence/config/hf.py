@@ -16,8 +16,8 @@ from cadence.config.files.sentence_transformers import NO_MODULES, SentenceModul
 from cadence.config.files.tower_weights import MAY_LACK, lacks_tower
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import ModelFileError
-from cadence.core.model_heads import MODEL_CLASSES, ModelClass, ModelHead
-from cadence.core.model_registry import is_known
+from cadence.core.model.model_heads import MODEL_CLASSES, ModelClass, ModelHead
+from cadence.core.model.model_registry import is_known
 
 _MOST_NAME = 256  # characters
 

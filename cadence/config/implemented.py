@@ -10,10 +10,10 @@ from cadence.config.files.implementation import AUTO, OURS, TRANSFORMERS, Implem
 from cadence.config.files.transformers_source import TransformersFamily, find_family, is_installed
 from cadence.config.hf import HFConfig
 from cadence.config.quantized import read_quantized
-from cadence.core.architectures import unsupported
 from cadence.core.errors import ModelFileError
-from cadence.core.model_heads import ModelHead
-from cadence.core.model_registry import class_path, is_known
+from cadence.core.model.architectures import unsupported
+from cadence.core.model.model_heads import ModelHead
+from cadence.core.model.model_registry import class_path, is_known
 
 logger = logging.getLogger("cadence.config")
 

@@ -10,8 +10,8 @@ from typing import Any
 from cadence.config.files.tower_weights import MAY_LACK
 from cadence.config.hf import HFConfig
 from cadence.config.media_intake import NO_INTAKE, MediaIntake
-from cadence.core.architectures import ENCODER_DECODERS, ENCODERS, SEEING
 from cadence.core.errors import ConfigError
+from cadence.core.model.architectures import ENCODER_DECODERS, ENCODERS, SEEING
 
 MOST_VECTORS = 16_384  # of one content
 

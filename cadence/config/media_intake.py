@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cadence.core.errors import ConfigError
-from cadence.core.media import AUDIO, IMAGE, VIDEO
+from cadence.core.inputs.media import AUDIO, IMAGE, VIDEO
 
 if TYPE_CHECKING:
     from cadence.config.args import EngineArgs

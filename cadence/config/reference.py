@@ -77,8 +77,10 @@ ALIASES: dict[str, Alias] = {
 MODEL_MAP = "cadence_model_map"  # an -X option of the interpreter
 _HUB_ID = re.compile(r"(?P<repo>[\w.-]+(/[\w.-]+)?)(:(?P<file>[\w./-]+\.gguf))?")
 _OF_MODEL = ("config.json",)  # a folder with one of these holds a model, whatever else is missing
-_OF_TOKENIZER = ("config.json", "tokenizer.json")
-_HUB_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.jinja", "*_Dense/pytorch_model.bin"]
+_OF_TOKENIZER = ("config.json", "tokenizer.json", "tokenizer.model", "tekken.json")
+_HUB_PATTERNS = [
+    "*.json", "*.safetensors", "*.txt", "*.model", "*.model.v*", "*.spm", "*.jinja", "*_Dense/pytorch_model.bin",
+]  # fmt: skip
 _DESCRIPTION = ["config.json", "generation_config.json", "*.index.json", "modules.json", "*/config.json"]
 _SAVED_BY_TORCH = ["pytorch_model*.bin"]  # of models without safetensors files
 

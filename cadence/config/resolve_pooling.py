@@ -22,8 +22,8 @@ from cadence.config.hf import HFConfig
 from cadence.config.pooling.pooler_options import AskedRunner, PoolerOptions, asked_runner
 from cadence.config.pooling.pooling_config import PoolingConfig
 from cadence.core.errors import ConfigError
-from cadence.core.model_heads import ModelHead
-from cadence.core.pooling import ALL, CLS, LAST, MEAN, NO_TAG, NONE, SIGMOID, SOFTMAX, STEP
+from cadence.core.model.model_heads import ModelHead
+from cadence.core.pooled.pooling import ALL, CLS, LAST, MEAN, NO_TAG, NONE, SIGMOID, SOFTMAX, STEP
 
 _CONVERTED = {"embed": ModelHead.NONE, "classify": ModelHead.SCORES, "reward": ModelHead.TOKEN_LOGITS}
 _EMBEDS, _TOKEN_SCORES = ("embed", "token_embed"), ("token_classify",)

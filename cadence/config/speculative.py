@@ -57,6 +57,10 @@ class SpeculativeConfig:
     def by_model(self) -> bool:
         return self.method in MODEL_METHODS
 
+    @property
+    def by_head(self) -> bool:
+        return self.method in HEADS
+
 
 NO_SPECULATION = SpeculativeConfig()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from cadence.core.attachments import Attachment
+from cadence.core.inputs.attachments import Attachment
 
 ADAPTERS = "adapters"  # the feature's name
 NO_SLOT = -1  # of a row without an adapter

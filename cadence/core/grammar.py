@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
-from cadence.core.attachments import Attachment
+from cadence.core.inputs.attachments import Attachment
 
 GRAMMAR = "grammar"  # the feature's name
 MAX_TEXT_BYTES = 2**20  # of a schema, a pattern, a grammar or all choices together

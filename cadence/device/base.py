@@ -10,6 +10,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 import torch
 
+from cadence.device.regions import Regions
+
 Output = TypeVar("Output")
 
 
@@ -47,6 +49,7 @@ class Device(Protocol):
     caps: DeviceCaps
     queues_work: bool  # calls return before their work is done
     num_sharers: int  # processes of one engine that use it
+    regions: Regions
 
     def upload(self, array_np: np.ndarray) -> torch.Tensor:
         """A new device tensor with the array's contents; the array may be reused at once, nothing waits."""
@@ -63,6 +66,10 @@ class Device(Protocol):
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Zeroed memory for large pools; where the system can, pages are taken only when first written."""
+        ...
+
+    def allow_sleep(self) -> None:
+        """What is allocated in regions from now on, and by `zeros`, can be given back."""
         ...
 
     def torch_on(self, count: int) -> AbstractContextManager[None]:

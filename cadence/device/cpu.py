@@ -20,6 +20,7 @@ from cadence.core.shown import counted
 from cadence.device.base import DeviceCaps, Graph, Output, Transfer
 from cadence.device.calls import Calls
 from cadence.device.cpus import allowed_cpus, usable_cpus
+from cadence.device.regions import CpuRegions
 
 _logger = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class CpuTransfer:
 class CpuDevice:
     queues_work = False
     num_sharers = 1
+    regions = CpuRegions()
 
     def __init__(self, num_threads: int = 0) -> None:
         """num_threads: of our kernels and of torch; 0 = as many as are worth having here."""
@@ -67,6 +69,9 @@ class CpuDevice:
         if not (count := math.prod(shape)):
             return torch.zeros(shape, dtype=dtype)
         return torch.from_numpy(np.zeros(count * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)
+
+    def allow_sleep(self) -> None:
+        """All can be."""
 
     def torch_on(self, count: int) -> AbstractContextManager[None]:
         return self._one_torch_thread() if count <= _FEW and self.calls.num_threads > 1 else nullcontext()

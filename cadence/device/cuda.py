@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import functools
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Generic
 from weakref import WeakSet
 
@@ -14,7 +15,9 @@ from cadence.core.errors import ConfigError
 from cadence.device.base import DeviceCaps, Graph, Output, Transfer
 from cadence.device.driver import Driver
 from cadence.device.host_calls import HostCalls
-from cadence.device.torch_private import clear_matmul_workspaces
+from cadence.device.pages import ALLOCATE, FREE, PagedRegions, Pages
+from cadence.device.regions import LARGE, NoRegions, Regions
+from cadence.device.torch_private import clear_matmul_workspaces, held_allocator
 
 
 class CudaTransfer:
@@ -39,6 +42,47 @@ class CudaGraph(Generic[Output]):
         return self._output
 
 
+@functools.cache
+def _plugged_in() -> tuple[Pages, torch.cuda.memory.CUDAPluggableAllocator]:
+    """Torch keeps pointers to it, and never says when they are no longer needed: it lives as long as the process."""
+    pages = Pages()
+    return pages, torch.cuda.memory.CUDAPluggableAllocator(pages.path, ALLOCATE, FREE)
+
+
+class CudaRegions(PagedRegions):
+    """Each time that a region is entered it gets a pool of torch's, which lives as long as this object: none of their
+    memory is ever handed out again."""
+
+    def __init__(self, device: torch.device) -> None:
+        pages, self._allocator = _plugged_in()
+        super().__init__(pages)
+        self._device = device
+        self._pools: list[torch.cuda.MemPool] = []
+        self.idle_bytes = 0  # that the caching allocator counts as kept, and no one can have
+
+    @contextmanager
+    def region(self, tag: str) -> Generator[None, None, None]:
+        pool = torch.cuda.MemPool(held_allocator(self._allocator))
+        self._pools.append(pool)
+        self.pages.tag(self.number(tag))
+        with torch.cuda.use_mem_pool(pool, self._device):
+            yield
+        torch.cuda.synchronize(self._device)  # what was freed is free
+        self._give_up_rest(pool, tag)
+
+    def _give_up_rest(self, pool: torch.cuda.MemPool, tag: str) -> None:
+        """Chunks of which nothing is in use."""
+        chunks = {chunk.address: chunk for chunk in self.pages.chunks(self.number(tag))}
+        for segment in pool.snapshot():
+            self.idle_bytes += segment["total_size"] - segment["allocated_size"]
+            if not segment["active_size"] and segment["address"] in chunks:
+                self.pages.unmap(chunks[segment["address"]], for_good=True)
+
+    def trim(self) -> None:
+        """But for the workspaces of matrix products, which captured graphs may use."""
+        torch.cuda.empty_cache()
+
+
 class CudaDevice:
     queues_work = True
 
@@ -52,6 +96,12 @@ class CudaDevice:
         self._capture_stream = torch.cuda.Stream(self.torch_device)
         self._graph_pool = torch.cuda.graph_pool_handle()  # one for all graphs: they never run at the same time
         self._graphs: WeakSet[CudaGraph[Any]] = WeakSet()
+        self.regions: Regions = NoRegions()
+        self._idle_bytes: Callable[[], int] = int
+
+    def allow_sleep(self) -> None:
+        regions = CudaRegions(self.torch_device)
+        self.regions, self._idle_bytes = regions, lambda: regions.idle_bytes
 
     @property
     def stream(self) -> int:
@@ -112,7 +162,8 @@ class CudaDevice:
         return captured, done
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        return torch.zeros(shape, dtype=dtype, device=self.torch_device)
+        with self.regions.region(LARGE):
+            return torch.zeros(shape, dtype=dtype, device=self.torch_device)
 
     def torch_on(self, count: int) -> AbstractContextManager[None]:
         return nullcontext()
@@ -128,8 +179,9 @@ class CudaDevice:
     def free_memory(self) -> int:
         free, _ = torch.cuda.mem_get_info(self.torch_device)
         stats = torch.cuda.memory_stats(self.torch_device)
-        # What the caching allocator keeps but no tensor holds can be allocated too.
-        return free + stats.get("reserved_bytes.all.current", 0) - stats.get("allocated_bytes.all.current", 0)
+        # What the caching allocator keeps but no tensor holds can be allocated too, unless it belongs to a region.
+        kept = stats.get("reserved_bytes.all.current", 0) - stats.get("allocated_bytes.all.current", 0)
+        return free + kept - self._idle_bytes()
 
     def peak_memory(self) -> int:
         return torch.cuda.max_memory_allocated(self.torch_device)

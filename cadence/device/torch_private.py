@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -15,6 +17,11 @@ class UncompiledDispatchMode(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         """Nothing here is compiled: to be told so, torch would import its compiler, 100 MB and seconds of it."""
         return False
+
+
+def held_allocator(allocator: Any) -> Any:
+    """What a pool of memory takes, of an allocator for GPUs that was plugged in."""
+    return allocator._allocator
 
 
 def clear_matmul_workspaces() -> None:

@@ -13,7 +13,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.caps import Caps
 from cadence.config.engine_config import EngineConfig, ModelConfig
 from cadence.config.files.implementation import AUTO
-from cadence.config.generation import default_sampling
+from cadence.config.resolve.generation import default_sampling
 from cadence.config.resolve.resolve import fit_context, idle_options
 from cadence.config.resolve.states import fit_states
 from cadence.core.contract.control import (
@@ -24,14 +24,15 @@ from cadence.core.contract.control import (
     STATE_ROOM,
     WARM_UP,
 )
-from cadence.core.kv_spec import KVLayout
+from cadence.core.model.kv_spec import KVLayout
+from cadence.core.model.state_spec import StateRoom
 from cadence.core.sampling_params import is_on_device
-from cadence.core.state_spec import StateRoom
 from cadence.engine.adapter_preparer import AdapterPreparer, Call
 from cadence.engine.any_core import AnyCore
 from cadence.engine.core import EngineCore
 from cadence.engine.grammar_preparer import GrammarPreparer
 from cadence.engine.intake import Intake
+from cadence.engine.sleeping import EngineSleep
 from cadence.engine.source import ModelSource, check_vocabulary, find_source
 from cadence.engine.text.input_limits import InputLimits
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
@@ -48,6 +49,7 @@ from cadence.scheduler.features.media.cache import EncoderCache
 from cadence.scheduler.features.media.feature import MediaContents
 from cadence.scheduler.features.pooling.feature import PooledRequests
 from cadence.scheduler.features.states.feature import StateSnapshots
+from cadence.scheduler.features.states.held import HeldStates
 from cadence.scheduler.features.states.snapshots import Snapshots
 from cadence.scheduler.kv.sizing import max_len_that_fits
 from cadence.scheduler.scheduler import Scheduler
@@ -101,7 +103,7 @@ def build_engine(
     config = fit_context(config, args, _longest_request(config, layout, num_blocks))
     slots, encoded = AdapterSlots(config.scheduler.adapter_slots), EncoderCache(config.scheduler.encoder_cache)
     features = _features(config, layout, slots, encoded, logits_processors, states)
-    scheduler = _scheduler(config, layout, num_blocks, features)
+    scheduler = _scheduler(config, layout, num_blocks, features, _runs(config, bool(states.rows)))
     call(ALLOCATE_KV, num_blocks)
     call(WARM_UP, config.device.warmup)
     load = (lambda: tokenizer) if holds_text else partial(source.load_tokenizer, args.skip_tokenizer_init)
@@ -109,7 +111,7 @@ def build_engine(
     adapters = AdapterPreparer(call, config.lora.max_cpu_loras, slots)
     intake = Intake([grammars, adapters], adapters.handlers())
     core = EngineCore(scheduler, opened.executor, intake, config.scheduler.steps_in_flight, opened.queues_work)
-    core.handle(RESET_ENCODER_CACHE, encoded.forget)
+    _add_verbs(core, encoded)
     return EngineParts(
         config=config,
         core=core,
@@ -120,6 +122,12 @@ def build_engine(
         device_name=opened.caps.name,
         default_sampling=default_sampling(args, config.model.hf),
     )
+
+
+def _add_verbs(core: EngineCore, encoded: EncoderCache) -> None:
+    """Those that are carried out beside the loop."""
+    core.handle(RESET_ENCODER_CACHE, encoded.forget)
+    EngineSleep(core)
 
 
 def _with_states(config: EngineConfig, call: Call) -> tuple[EngineConfig, StateRoom]:
@@ -137,7 +145,9 @@ def _num_blocks(config: EngineConfig, layout: KVLayout, call: Call) -> int:
     return config.cache.num_blocks_override or call(KV_BLOCKS, None)
 
 
-def _scheduler(config: EngineConfig, layout: KVLayout, num_blocks: int, features: Sequence[HostFeature]) -> Scheduler:
+def _scheduler(
+    config: EngineConfig, layout: KVLayout, num_blocks: int, features: Sequence[HostFeature], runs: RunLimits
+) -> Scheduler:
     return Scheduler(
         config=config.scheduler,
         cache=config.cache,
@@ -145,7 +155,7 @@ def _scheduler(config: EngineConfig, layout: KVLayout, num_blocks: int, features
         num_blocks=num_blocks,
         max_model_len=config.model.max_model_len,
         features=features,
-        runs=_runs(config),
+        runs=runs,
     )
 
 
@@ -192,9 +202,15 @@ def _longest_request(config: EngineConfig, layout: KVLayout, num_blocks: int) ->
     return max_len_that_fits(layout, num_blocks, budget.in_flight, upper, config.scheduler.max_encoder_len)
 
 
-def _runs(config: EngineConfig) -> RunLimits:
+def _runs(config: EngineConfig, has_states: bool = False) -> RunLimits:
     most, by_model = config.speculative.num_tokens, config.speculative.by_model
-    return RunLimits(1 + most, most if by_model else 0, config.device.graphs == "padded")
+    return RunLimits(1 + most, most if by_model else 0, config.device.graphs == "padded", strict=has_states)
+
+
+def _states(config: EngineConfig, layout: KVLayout, room: StateRoom) -> HostFeature:
+    if not config.cache.enable_prefix_caching:
+        return HeldStates(room.rows)
+    return StateSnapshots(Snapshots(room.snapshots), layout.block_size, num_rows=room.rows)
 
 
 def _features(
@@ -211,14 +227,15 @@ def _features(
         features.append(HostBound())
     if slots.count:
         features.append(slots)
-    if states.rows and config.cache.enable_prefix_caching:
-        features.append(StateSnapshots(Snapshots(states.snapshots), layout.block_size))
+    if states.rows:
+        features.append(_states(config, layout, states))
     if config.scheduler.max_encoder_len:
         budget = config.scheduler.max_num_encoder_tokens
         features.append(EncoderContents(layout.groups, budget, slots.slot_of))
         features.append(AlignedRequests())
     if config.scheduler.encoder_cache:
-        features.append(MediaContents(encoded, config.scheduler.max_num_encoder_tokens))
+        ahead = int(config.speculative.by_head)
+        features.append(MediaContents(encoded, config.scheduler.max_num_encoder_tokens, ahead))
     if config.speculative.enabled:
         num_rows = config.scheduler.max_num_seqs
         features.append(HostDrafts(_draft_policy(config, num_rows), num_rows))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from cadence.core.contract.control import PAUSE, RESET_PREFIX_CACHE, STATE, A, P, Verb, Where
+from cadence.core.contract.control import PAUSE, RESET_ENCODER_CACHE, RESET_PREFIX_CACHE, STATE, A, P, Verb, Where
 from cadence.core.contract.engine_state import EngineState, EngineStats
 from cadence.core.contract.forward_counts import ForwardCounts
 from cadence.core.contract.request import EngineRequest, FinishReason
@@ -45,7 +45,7 @@ class EngineCore:
         self._last_return = 0.0  # seconds, when the last step came back
         self._outbox: list[RequestUpdate] = []
         self._forwards = ForwardCounts()
-        self._paused = False
+        self._held: set[str] = set()  # why no step begins
         self._death: str = ""
         self._handlers: dict[str, Handler] = {  # of verbs that are carried out here, by name
             STATE.name: self.snapshot,
@@ -100,7 +100,7 @@ class EngineCore:
         """Launches a step if one more may be in flight, and takes in one part of the oldest one."""
         self._check_alive()
         self._take_prepared()
-        has_work = self._is_full or (not self._paused and self._launch_next())
+        has_work = self._is_full or (not self._held and self._launch_next())
         if self._in_flight and (self._is_full or not has_work):
             self._take_in(self._in_flight[0])
         elif not has_work and self._intake:
@@ -128,8 +128,13 @@ class EngineCore:
         """For callers with more requests to add: the device starts on those it has, if they fill a step. A device that
         is run by the calling thread (depth 1) would only keep the caller waiting."""
         self._check_alive()
-        if self._depth > 1 and not self._paused and not self._is_full and self._scheduler.fills_step():
+        if self._depth > 1 and not self._held and not self._is_full and self._scheduler.fills_step():
             self._launch_next()
+
+    @property
+    def is_held(self) -> bool:
+        """No step begins."""
+        return bool(self._held)
 
     @property
     def _is_full(self) -> bool:
@@ -203,12 +208,39 @@ class EngineCore:
         return True
 
     def _pause(self, paused: bool) -> None:
-        """While paused no step begins: requests keep their rows and blocks. Steps in flight come to their end."""
-        self._paused = paused
+        self.hold(PAUSE.name, paused)
+
+    def hold(self, why: str, is_held: bool) -> None:
+        """While something holds it no step begins: requests keep their rows and blocks. Steps in flight come to their
+        end."""
+        (self._held.add if is_held else self._held.discard)(why)
+
+    def empty(self) -> None:
+        """Takes in what is in flight and preempts what runs: no row is in use, and nothing that was computed is found
+        again."""
+        self._reset_prefix_cache(True)
+        if forget := self._handlers.get(RESET_ENCODER_CACHE.name):
+            forget(None)
+
+    def call_ranks(self, verb: Verb[P, A], payload: P, *, may_fail: bool = True) -> A:
+        """may_fail: else this engine ends of what is raised"""
+        try:
+            return self._executor.call(verb, payload)
+        except Exception as error:
+            if not may_fail:
+                self._die(error)
+            raise
+
+    def apply(self, function: Callable[[Any], Any]) -> Any:
+        """Calls it with what carries out messages, which is in this process; nothing is in flight."""
+        self._check_alive()
+        while self._in_flight:
+            self._take_in(self._in_flight[0])
+        return function(self._executor)
 
     def has_unfinished(self) -> bool:
         """Whether a step has something to do; of a paused engine, only what is in flight."""
-        computes = bool(self._in_flight) if self._paused else self._scheduler.has_unfinished()
+        computes = bool(self._in_flight) if self._held else self._scheduler.has_unfinished()
         return bool(self._outbox) or bool(self._intake) or computes
 
     def check(self) -> None:

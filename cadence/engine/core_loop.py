@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from cadence.core.contract.codec import answer_to, decode_request, payload_of
-from cadence.core.contract.control import CONTROL, JOIN_ROUND, STATE, WARM_UP_MORE, ControlTable
+from cadence.core.contract.control import CONTROL, JOIN_ROUND, MEMORY_S, STATE, WARM_UP_MORE, ControlTable
 from cadence.core.contract.control_messages import ControlCall
 from cadence.core.contract.engine_state import MOST_STEP_TIMES, EngineState
 from cadence.core.contract.messages import AddRequest, FromEngine, ToEngine
@@ -70,7 +70,7 @@ class CoreLoop:
                 self._send_answers()
                 continue
             self._core.check()
-            if quiet and self._warming:
+            if quiet and self._warming and not self._core.is_held:
                 self._warming = self._core.call(WARM_UP_MORE, None).result()
 
     def _has_work(self) -> bool:
@@ -119,7 +119,11 @@ class CoreLoop:
             unread: Future[Any] = Future()
             unread.set_exception(InvalidRequestError(f"the engine could not read the call {shown(call.verb)}"))
             return unread
-        return self._core.call(verb, payload)
+        if verb.deadline_s >= MEMORY_S:  # it may take longer than any step, and its front waits no longer than that
+            self._clock.busy_since = 0.0
+        answer = self._core.call(verb, payload)
+        self._clock.busy_since = time.monotonic()
+        return answer
 
     def _send_answers(self) -> None:
         """Of calls that were carried out by now."""

@@ -10,7 +10,7 @@ from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from cadence.config.args import EngineArgs
-from cadence.config.generation import default_sampling
+from cadence.config.resolve.generation import default_sampling
 from cadence.core.contract.control import A, P, Verb
 from cadence.core.contract.engine_state import EngineStats
 from cadence.core.contract.messages import EngineInfo

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
-from cadence.core.alignment import AlignmentSpec
+from cadence.config.sleep import check_can_sleep
 from cadence.core.contract import control
 from cadence.core.contract.control import A, P, Verb
 from cadence.core.contract.request import FinishReason
+from cadence.core.contract.sleep import WeightsState, checked_level, checked_tags, only_held
 from cadence.core.contract.update import AnyUpdate
 from cadence.core.errors import ConfigError, EngineDeadError, InvalidRequestError
+from cadence.core.inputs.alignment import AlignmentSpec
 from cadence.core.lora_request import checked_number, required_adapter
 from cadence.core.outputs import RequestOutput
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.any_core import AnyCore
 from cadence.engine.build import EngineParts, build_engine
@@ -71,6 +73,7 @@ class LLMEngine:
         classes, _ = split_processors(processors)
         self._processors = ProcessorClasses(classes, parts.config, parts.config.device.kind)
         self._unused = UnusedOptions(parts.config.scheduler.policy, bool(processors), most_drafts)
+        self._sleeps = False  # something does
 
     @classmethod
     def from_engine_args(
@@ -257,6 +260,59 @@ class LLMEngine:
         """As `reset_encoder_cache`; and the names under which pictures were sent stand for none of them any more."""
         self._inputs.prompts.forget()
         self.reset_encoder_cache()
+
+    def sleep(self, level: int = 1) -> None:
+        """Computes nothing, and gives memory back: at level 1 weights are kept in host memory, at level 2 they are read
+        again when it wakes. Requests that run wait, and what was cached is forgotten."""
+        check_can_sleep(self.config, checked_level(level))
+        self._sleeps = True
+        self._call(control.SLEEP, 0)  # several engines come to rest before one gives memory back
+        try:
+            self._call(control.SLEEP, level)
+        except InvalidRequestError:  # one of them could not
+            self.wake_up()
+            raise
+
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        """All of it, or `weights` and `kv_cache` one after the other; requests go on when both are there."""
+        for tag in checked_tags(tags):
+            self._call(control.WAKE_UP, tag)
+        parts = self._call(control.SLEEPING_PARTS, None)
+        if only_held(parts):
+            self._call(control.WAKE_UP, "")
+            self._sleeps = False
+
+    def is_sleeping(self) -> bool:
+        """Whether any of it does."""
+        return bool(self._call(control.SLEEPING_PARTS, None))
+
+    def set_weights(self, state: WeightsState) -> None:
+        """As `LLM.update_weights`: these files hold them."""
+        rests = self._sleeps
+        if not rests:
+            self._call(control.SLEEP, 0)  # several engines come to rest before one has other weights
+        try:
+            self._call(control.UPDATE_WEIGHTS, state)
+        finally:
+            if not rests:
+                self._call(control.WAKE_UP, "")
+
+    def apply(self, function: Callable[[Any], Any]) -> list[Any]:
+        """Calls it with the worker of this process -> what it returns; of one rank alone."""
+        apply = getattr(self._core, "apply", None)
+        if apply is None or self.config.parallel.has_workers:
+            message = "functions cannot be sent to ranks and engines in other processes; name a method"
+            raise InvalidRequestError(message, "method")
+        return [apply(function)]
+
+    def check_health(self) -> None:
+        """Raises where the engine is gone."""
+        self._call(control.STATE, False)
+
+    def check_awake(self) -> None:
+        """Before a caller waits for outputs."""
+        if self._sleeps:
+            raise InvalidRequestError("the engine sleeps: call wake_up() before you ask it for outputs")
 
     def add_lora(self, lora_request: object) -> bool:
         """Reads an adapter into host memory before a request names it. Raises an AdapterError for one that cannot be

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 _POOLING = "an engine takes PoolingParams with add_request or encode; LLM has this method"
-_WEIGHTS = "weights are read once; make a new engine for others"
-_SLEEP = "an engine does not sleep; shutdown() gives all its memory back"
+_WEIGHTS = "update_weights takes a folder or named tensors, at once; nothing has to be set up or ended"
 _PAUSE = "an engine that is stepped by its caller pauses when it is not; AsyncLLMEngine can be paused"
-_WORKERS = "what ranks carry out is fixed: none of them runs functions of the caller's"
+_WORKERS = "functions are called with a worker by an LLM object, in its own process"
 _PROFILE = "profiles are taken of an LLM object, in its own process: LLM(..., profiler_config=...)"
 
 MISSING_METHODS = {
     **dict.fromkeys(("embed", "classify", "score", "reward"), _POOLING),
-    **dict.fromkeys(("sleep", "wake_up", "is_sleeping"), _SLEEP),
     **dict.fromkeys(("pause_generation", "resume_generation", "is_paused"), _PAUSE),
-    **dict.fromkeys(("collective_rpc", "apply_model"), _WORKERS),
+    "apply_model": _WORKERS,
     **dict.fromkeys(("start_profile", "stop_profile"), _PROFILE),
-    **dict.fromkeys(
-        ("init_weight_transfer_engine", "start_weight_update", "update_weights", "finish_weight_update"), _WEIGHTS
-    ),
+    **dict.fromkeys(("init_weight_transfer_engine", "start_weight_update", "finish_weight_update"), _WEIGHTS),
 }
 
 

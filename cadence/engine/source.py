@@ -7,13 +7,13 @@ from typing import Any
 
 from cadence.config import env
 from cadence.config.args import EngineArgs
-from cadence.config.builtin_heads import builtin_head
 from cadence.config.caps import Caps
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.implemented import AUTO, check_generates, implemented
 from cadence.config.parallel import SHARES_EXPERTS, shares_experts
 from cadence.config.reference import ModelFiles, find_model, find_tokenizer
+from cadence.config.resolve.builtin_heads import builtin_head
 from cadence.config.resolve.resolve import ResolveInputs, resolve
 from cadence.config.resolve_pooling import served_as
 from cadence.config.speculative import DraftSource, settled_method
@@ -21,8 +21,8 @@ from cadence.config.speculative_options import MAYBE_BUILT_IN, SpeculativeOption
 from cadence.config.tower_file import NONE, with_tower
 from cadence.core.contract.messages import EngineInfo
 from cadence.core.errors import ConfigError, ModelNotFoundError, TokenizerError
-from cadence.core.model_heads import ModelHead
-from cadence.core.model_registry import ModelRegistry, registered
+from cadence.core.model.model_heads import ModelHead
+from cadence.core.model.model_registry import ModelRegistry, registered
 from cadence.text.load import tokenizer_for
 from cadence.text.null_tokenizer import AnyTokenizer, NullTokenizer
 from cadence.text.tokenizer import Tokenizer
@@ -34,6 +34,7 @@ class ModelSource:
     tokenizer_files: ModelFiles  # usually the same
     hf: HFConfig
     draft: DraftSource | None = None  # what speculative_config names
+    tokenizer_mode: str = "auto"
 
     def resolve(self, args: EngineArgs, caps: Caps, offline: bool = False) -> EngineConfig:
         inputs = ResolveInputs(
@@ -69,7 +70,7 @@ class ModelSource:
         """skip: the option skip_tokenizer_init."""
         if skip:
             return NullTokenizer()
-        tokenizer = tokenizer_for(self.tokenizer_files)
+        tokenizer = tokenizer_for(self.tokenizer_files, self.tokenizer_mode)
         if self.draft is not None and self.draft.method == "draft_model":
             check_draft_vocabulary(tokenizer, self.draft, self.hf)
         return tokenizer
@@ -84,7 +85,7 @@ def find_source(args: EngineArgs) -> ModelSource:
     hf = load_hf_config(files, args.hf_overrides)
     hf = implemented(hf, args.model_impl, args.trust_remote_code)
     hf = with_token_ids(served_as(hf, args), tokenizer_files)
-    return ModelSource(files, tokenizer_files, hf, _find_draft(args, hf))
+    return ModelSource(files, tokenizer_files, hf, _find_draft(args, hf), args.tokenizer_mode)
 
 
 def with_token_ids(hf: HFConfig, files: ModelFiles) -> HFConfig:

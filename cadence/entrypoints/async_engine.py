@@ -9,21 +9,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.core.errors import EngineDeadError
 from cadence.core.outputs import RequestOutput
-from cadence.core.pooled_outputs import PoolingOutput, PoolingRequestOutput
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooled_outputs import PoolingOutput, PoolingRequestOutput
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
+from cadence.engine.text.live_request import LiveInput
 from cadence.engine.text.prompts import PromptType, pinned
 from cadence.engine.text.unused import check_keywords, name_start_keywords
 from cadence.entrypoints.async_llm import AsyncLLM
+from cadence.entrypoints.live_input import chunks_of_loop
+from cadence.entrypoints.weights_files import Named, NewWeights
 from cadence.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -61,7 +64,7 @@ class AsyncLLMEngine:
 
     async def generate(
         self,
-        prompt: PromptType,
+        prompt: PromptType | LiveInput,
         sampling_params: SamplingParams,
         request_id: str,
         *,
@@ -69,10 +72,15 @@ class AsyncLLMEngine:
         priority: int = 0,
         **extras: Any,
     ) -> AsyncIterator[RequestOutput]:
-        """Outputs as they come. Leaving the loop early ends the request."""
+        """Outputs as they come. Leaving the loop early ends the request. A prompt may be an asynchronous iterator of
+        `StreamingInput`, and grows then while it is answered."""
         if self._stopped:
             raise EngineDeadError("this engine was shut down; make a new one to go on")
-        prompt = pinned(prompt, extras.pop("data_parallel_rank", None))
+        rank = extras.pop("data_parallel_rank", None)
+        if isinstance(prompt, AsyncIterable):
+            prompt = chunks_of_loop(prompt, asyncio.get_running_loop(), rank)
+        else:
+            prompt = pinned(prompt, rank)
         hints = check_keywords("AsyncLLMEngine", extras)
         given = {"priority": priority, "hints": hints, "lora_request": lora_request}
         stream = self._llm.generate(prompt, sampling_params, request_id, **given)
@@ -146,6 +154,35 @@ class AsyncLLMEngine:
 
     async def is_paused(self) -> bool:
         return await self._call(self._llm.is_paused())
+
+    async def sleep(self, level: int = 1, mode: str = "keep") -> None:
+        """As `AsyncLLM.sleep`."""
+        await self._call(self._llm.sleep(level, mode))
+
+    async def wake_up(self, tags: list[str] | None = None) -> None:
+        """As `LLMEngine.wake_up`."""
+        await self._call(self._llm.wake_up(tags))
+
+    async def is_sleeping(self) -> bool:
+        return await self._call(self._llm.is_sleeping())
+
+    async def update_weights(self, weights: NewWeights) -> None:
+        """As `LLM.update_weights`. A restarted engine has them, too."""
+        await self._call(self._llm.update_weights(weights))
+
+    async def reload_weights(self, weights_path: str | None = None, weights_iterator: Named | None = None) -> None:
+        """As `LLM.reload_weights`."""
+        await self._call(self._llm.reload_weights(weights_path, weights_iterator))
+
+    async def collective_rpc(
+        self,
+        method: str,
+        timeout: float | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """As `AsyncLLM.collective_rpc`."""
+        return await self._call(self._llm.collective_rpc(method, timeout, args, kwargs))
 
     async def add_lora(self, lora_request: object) -> bool:
         """Reads an adapter into host memory before a request names it."""

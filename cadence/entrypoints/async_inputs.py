@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from cadence.core.alignment import AlignmentSpec
 from cadence.core.errors import InvalidRequestError
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.inputs.alignment import AlignmentSpec
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.text.input_processor import InputProcessor, ProcessedInput, spelling_size, weight_of
 from cadence.engine.text.prompts import ParsedPrompt, PromptType, formed, parse_prompt

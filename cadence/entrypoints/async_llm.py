@@ -6,24 +6,22 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
-from cadence.config.generation import default_sampling
-from cadence.core.alignment import AlignmentSpec
-from cadence.core.contract import control
+from cadence.config.resolve.generation import default_sampling
 from cadence.core.contract.engine_state import EngineState, joined
 from cadence.core.contract.messages import EngineInfo
 from cadence.core.contract.step import FloatArray
-from cadence.core.errors import EngineDeadError, InvalidRequestError
-from cadence.core.lora_request import checked_number, required_adapter
+from cadence.core.errors import EngineDeadError
+from cadence.core.inputs.alignment import AlignmentSpec
 from cadence.core.outputs import RequestOutput
-from cadence.core.pooled_outputs import PoolingOutput, PoolingRequestOutput, pooled
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooled_outputs import PoolingOutput, PoolingRequestOutput, pooled
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.engine.fleet.dp_client import open_engines
 from cadence.engine.metrics.by_engine import MetricsByEngine
@@ -32,21 +30,23 @@ from cadence.engine.metrics.metric import Metric
 from cadence.engine.source import check_vocabulary, find_source
 from cadence.engine.supervise.engine_client import ClientFactory, EngineClient
 from cadence.engine.supervise.limits import SupervisorLimits
-from cadence.engine.supervise.pause import Pause
 from cadence.engine.supervise.supervisor import ENGINE_COMMAND
 from cadence.engine.text.async_beam import BeamRequest, search_beams
 from cadence.engine.text.beam import BeamSearch
 from cadence.engine.text.held_updates import Resumption, StreamPosition
 from cadence.engine.text.input_limits import InputLimits
 from cadence.engine.text.input_processor import InputProcessor, ProcessedInput
+from cadence.engine.text.live_request import LiveInput
 from cadence.engine.text.output_processor import OutputProcessor, OutputStream
 from cadence.engine.text.prompts import PromptType
 from cadence.engine.text.text_tap import TextTap
 from cadence.engine.text.unused import UnusedOptions
+from cadence.entrypoints.async_control import AsyncControl
 from cadence.entrypoints.async_inputs import AsyncInputs
+from cadence.entrypoints.engine_control import ControlFactory, EngineControl
+from cadence.entrypoints.live_input import LiveRequests
 from cadence.entrypoints.open_requests import OpenRequests, Submission
 from cadence.entrypoints.start_clock import StartClock
-from cadence.process.together import first_of
 from cadence.text.null_tokenizer import AnyTokenizer
 from cadence.text.service.null_text_service import open_text_service
 from cadence.text.service.text_service import TextService
@@ -56,35 +56,38 @@ logger = logging.getLogger("cadence.engine")
 
 DEFAULT_LIMITS = SupervisorLimits()
 STATE_PERIOD_S = 1.0
-PAUSE_MODES = ("abort", "wait", "keep")
 
 
-class AsyncLLM:
+class AsyncLLM(AsyncControl):
     """Text lives here, tokens in the engine process. One pump brings all outputs to their readers."""
 
-    def __init__(self, config: EngineConfig, tokenizer: AnyTokenizer, engines: EngineClient, info: EngineInfo) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        tokenizer: AnyTokenizer,
+        engines: EngineClient,
+        info: EngineInfo,
+        open_control: ControlFactory = EngineControl,
+    ) -> None:
         model, most_drafts = config.model, config.speculative.num_tokens
         size = config.parallel.data_parallel_size
         limits = InputLimits.of(
             model, info.vocab_size, tokenizer, config.structured, config.lora.enabled, size, config.pooling
         )
-        self.config = config
         self.model_name = model.files.name
+        cache = cache_labels(config.cache, info.num_blocks)
+        self.metrics = MetricsByEngine(self.model_name, cache, most_drafts, config.lora.max_loras, size)
+        self._outputs = OutputProcessor(tokenizer, self.metrics)
+        super().__init__(config, engines, OpenRequests(engines, self._outputs), open_control)
         self.info = info
         self.vocab_size = limits.vocab_size
         self.default_sampling: dict[str, Any] = {}
         self._tokenizer = tokenizer
         self._texts = open_text_service(tokenizer, config.tokenizer, max(model.max_model_len, model.encoder.max_len))
-        self._supervisor = engines
-        cache = cache_labels(config.cache, info.num_blocks)
-        self.metrics = MetricsByEngine(self.model_name, cache, most_drafts, config.lora.max_loras, size)
         self.inputs = AsyncInputs(InputProcessor(limits, tokenizer), self._texts)
-        self._outputs = OutputProcessor(tokenizer, self.metrics)
         self._unused = UnusedOptions(config.scheduler.policy, False, most_drafts)
-        self._open = OpenRequests(engines, self._outputs)
+        self._live = LiveRequests()
         self._states = [EngineState() for _ in range(size)]
-        self._pause = Pause(engines)
-        self._death: Exception | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.dead = asyncio.Event()  # set when the engine was given up
 
@@ -97,9 +100,10 @@ class AsyncLLM:
         engine_command: Sequence[str] = ENGINE_COMMAND,
         limits: SupervisorLimits = DEFAULT_LIMITS,
         open_client: ClientFactory = open_engines,
+        open_control: ControlFactory = EngineControl,
     ) -> AsyncLLM:
         """Starts the engine process and reads the tokenizer meanwhile. `on_stage` hears what was done and how long.
-        `open_client`: for a front whose engines are another process's."""
+        `open_client`, `open_control`: for a front whose engines are another process's."""
         env.tokenise_in_caller()
         args = peer_env.applied(args, env.peer_variables())
         clock = StartClock(on_stage)
@@ -113,7 +117,7 @@ class AsyncLLM:
             info = await supervisor.wait_ready()
             clock.lap(f"engine ready on {info.device_name}, {info.num_blocks} KV blocks")
             check_vocabulary(tokenizer, info.vocab_size)
-            llm = cls(source.resolve_front(args, info), tokenizer, supervisor, info)
+            llm = cls(source.resolve_front(args, info), tokenizer, supervisor, info, open_control)
         except BaseException:
             await supervisor.stop()
             raise
@@ -132,7 +136,7 @@ class AsyncLLM:
 
     async def generate(
         self,
-        prompt: PromptType,
+        prompt: PromptType | LiveInput,
         params: SamplingParams,
         request_id: str,
         *,
@@ -141,8 +145,15 @@ class AsyncLLM:
         cap_logprobs: bool = True,
         lora_request: object = None,
     ) -> AsyncGenerator[RequestOutput]:
-        """Outputs as they come. Leaving the loop early ends the request. `hints` are warnings to hand on."""
+        """Outputs as they come. Leaving the loop early ends the request. `hints` are warnings to hand on. A prompt that
+        is an asynchronous iterator of prompts, or of `StreamingInput`, grows while it is answered."""
         self._check_alive()
+        if isinstance(prompt, AsyncIterable):
+            given = {"priority": priority, "hints": hints, "cap_logprobs": cap_logprobs, "lora_request": lora_request}
+            async with contextlib.aclosing(self.live(prompt, params, request_id, **given)) as outputs:
+                async for output in outputs:
+                    yield output
+            return
         params = self._open.seeded(request_id, params)
         processed = await self.inputs.process(
             request_id, prompt, params, priority=priority, cap_logprobs=cap_logprobs, lora_request=lora_request
@@ -159,6 +170,12 @@ class AsyncLLM:
                     return
         finally:
             self._open.finish(request_id)
+
+    def live(
+        self, prompt: LiveInput, params: SamplingParams, request_id: str, **options: Any
+    ) -> AsyncGenerator[RequestOutput]:
+        """As `generate`, for a prompt that grows. options: also `ends_with_answer` of `LiveWriter`"""
+        return self._live.outputs(self, prompt, params, request_id, **options)
 
     async def encode(
         self,
@@ -207,7 +224,7 @@ class AsyncLLM:
     ) -> OutputStream:
         """Sends a request to the engine. `OpenRequests.finish` must follow."""
         submission = Submission(processed.request, processed.engine)
-        await self._pause.wait_over()
+        await self._hold.wait_over()
         self._check_alive()
         return self._open.begin(request_id, submission, processed.prompt_text, warnings, lora_request)
 
@@ -238,7 +255,8 @@ class AsyncLLM:
 
     async def abort(self, request_id: str) -> None:
         """Ends a request; its reader gets one last output, with finish_reason 'abort'."""
-        self._open.abort(request_id)
+        if not self._live.abort(request_id):
+            self._open.abort(request_id)
 
     def tap(self, request_id: str, tap: TextTap) -> None:
         """Text of a request that runs goes to `tap`, while its reader waits for it and nothing but text has come."""
@@ -256,17 +274,14 @@ class AsyncLLM:
         """A request that `generate` will be called for goes on where its reader was."""
         self._open.resume(request_id, resumption)
 
-    async def check_health(self) -> None:
-        self._check_alive()
-
     def is_ready(self) -> bool:
         return self._death is None and self._supervisor.is_ready
 
     def last_step_age(self) -> float:
         """Seconds since the engine last made progress while it had work; 0 when it has none."""
-        if self._pause.is_kept or not self._open:
+        if self._hold.now.is_still or not self._open:
             return 0.0
-        return time.monotonic() - max(self._supervisor.last_progress, self._pause.resumed)
+        return time.monotonic() - max(self._supervisor.last_progress, self._hold.went_on)
 
     async def engine_states(self) -> list[EngineState]:
         """Of each engine."""
@@ -294,71 +309,17 @@ class AsyncLLM:
     def num_restarts(self) -> int:
         return sum(counts.restarts for counts in self._supervisor.counts())
 
-    async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
-        self._check_alive()
-        return await self._supervisor.call(control.RESET_PREFIX_CACHE, reset_running_requests)
-
-    async def reset_encoder_cache(self) -> None:
-        self._check_alive()
-        await self._supervisor.call(control.RESET_ENCODER_CACHE, None)
-
-    async def reset_mm_cache(self) -> None:
-        self.inputs.forget_media()
-        await self.reset_encoder_cache()
-
-    async def pause_generation(self, mode: str = "abort", clear_cache: bool = True) -> None:
-        """New requests wait for `resume_generation`. Those that run are aborted, waited for (`wait`), or go on then
-        (`keep`)."""
-        self._check_alive()
-        if mode not in PAUSE_MODES:
-            raise InvalidRequestError(f"mode must be one of {', '.join(PAUSE_MODES)}, not {mode!r}", "mode")
-        self._pause.begin()
-        if mode == "abort":
-            for request_id in self._open.ids():
-                await self.abort(request_id)
-        if mode == "keep":
-            await self._pause.keep()
-        else:
-            await first_of(self._open.wait_idle(), self._pause.wait_over())
-        if clear_cache and self._pause.is_on:
-            await self.reset_prefix_cache(reset_running_requests=True)  # of aborted requests, as a rule
-
-    async def resume_generation(self) -> None:
-        await self._pause.resume()
-
-    async def is_paused(self) -> bool:
-        return self._pause.is_on
-
-    async def add_lora(self, lora_request: object) -> bool:
-        """Reads an adapter into host memory before a request names it. Raises an AdapterError for one that cannot be
-        used. A restarted engine has it again."""
-        self._check_alive()
-        adapter = required_adapter(lora_request, self.config.lora.enabled)
-        return await self._supervisor.call(control.ADD_ADAPTER, adapter)
-
-    async def remove_lora(self, lora_id: int) -> bool:
-        """Forgets an adapter: requests that run keep it, later ones have it read again. -> whether there was one"""
-        self._check_alive()
-        return await self._supervisor.call(control.REMOVE_ADAPTER, checked_number(lora_id))
-
-    async def list_loras(self) -> set[int]:
-        """The ids of the adapters in host memory."""
-        self._check_alive()
-        return set(await self._supervisor.call(control.LIST_ADAPTERS, None))
-
-    async def pin_lora(self, lora_id: int) -> bool:
-        """Keeps an adapter in host memory, and in the slot that its first request gets, until it is removed."""
-        self._check_alive()
-        return await self._supervisor.call(control.PIN_ADAPTER, checked_number(lora_id))
-
     async def shutdown(self, drain: bool) -> None:
         """With `drain`, requests under way finish first; without, their readers get an error."""
-        if drain and self._pause.is_kept:
+        if drain and self._hold.now.is_kept:
             await self.resume_generation()
+        if drain and self._hold.now.is_asleep:
+            await self.wake_up()
         if drain:
             await self._open.wait_idle()
         self._fail_all(EngineDeadError("the server is shutting down"))
         await self._supervisor.stop()
+        self._control.close()
         await self._texts.close()
         for task in self._tasks:
             task.cancel()
@@ -390,9 +351,6 @@ class AsyncLLM:
 
     def _fail_all(self, error: Exception) -> None:
         self._death = self._death or error
-        self._pause.give_up()
+        self._hold.give_up()
+        self._control.give_up()
         self._open.fail_all(error)
-
-    def _check_alive(self) -> None:
-        if self._death is not None:
-            raise EngineDeadError(str(self._death))

@@ -13,14 +13,14 @@ from cadence.config.args import names as option_names
 from cadence.core.errors import ConfigError, InvalidRequestError, ModelNotFoundError
 from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import BeamSearchOutput, RequestOutput
-from cadence.core.pooled_outputs import (
+from cadence.core.pooled.pooled_outputs import (
     ClassificationRequestOutput,
     EmbeddingRequestOutput,
     PoolingOutput,
     PoolingRequestOutput,
     ScoringRequestOutput,
 )
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from cadence.engine.llm_engine import LLMEngine
 from cadence.engine.metrics.metric import Metric
@@ -32,6 +32,7 @@ from cadence.engine.text.unused import check_keywords
 from cadence.entrypoints.conversation import chat_prompt, read_template, split_conversations
 from cadence.entrypoints.media.offline import OfflineMedia, with_media
 from cadence.entrypoints.media.pending import NOTHING_SAID
+from cadence.entrypoints.offline_control import OfflineControl
 from cadence.entrypoints.offline_pooling import OfflinePooling, PoolingCall, with_tensors
 from cadence.entrypoints.offline_requests import OfflineRequests, one_each
 from cadence.entrypoints.offline_scoring import OfflineScoring, ScoredPairs
@@ -45,7 +46,7 @@ PoolingType = PoolingParams | Sequence[PoolingParams] | None  # one for all prom
 LoraType = LoRARequest | Sequence[LoRARequest | None] | None  # one for all prompts, or one each
 
 
-class LLM:
+class LLM(OfflineControl):
     """Loads a model once, then generates for as many prompts as you give it.
 
     `model` is a directory, a .gguf file, a hub id, or an alias such as "smollm2"; all other options are the
@@ -292,32 +293,6 @@ class LLM:
         """What the model's own generation config asks for."""
         return self.llm_engine.default_sampling_params()
 
-    def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
-        """As `LLMEngine.reset_prefix_cache`."""
-        return self.llm_engine.reset_prefix_cache(reset_running_requests, reset_connector)
-
-    def reset_encoder_cache(self) -> None:
-        self.llm_engine.reset_encoder_cache()
-
-    def reset_mm_cache(self) -> None:
-        self.llm_engine.reset_mm_cache()
-
-    def add_lora(self, lora_request: LoRARequest) -> bool:
-        """Reads an adapter into host memory before a request names it."""
-        return self.llm_engine.add_lora(lora_request)
-
-    def remove_lora(self, lora_id: int) -> bool:
-        """Forgets an adapter; what runs keeps it."""
-        return self.llm_engine.remove_lora(lora_id)
-
-    def list_loras(self) -> set[int]:
-        """The ids (`lora_int_id`) of the adapters in host memory."""
-        return self.llm_engine.list_loras()
-
-    def pin_lora(self, lora_id: int) -> bool:
-        """Keeps an adapter in host memory, and in the slot that its first request gets, until it is removed."""
-        return self.llm_engine.pin_lora(lora_id)
-
     def get_metrics(self) -> list[Metric]:
         return self.llm_engine.get_metrics()
 
@@ -333,6 +308,7 @@ class LLM:
         """Gives back all that the model holds, of the device's memory and of the host's. Every later request is an
         EngineDeadError; a second call does nothing."""
         self.llm_engine.shutdown()
+        self._weights.close()
 
     def __enter__(self) -> Self:
         return self

@@ -8,8 +8,8 @@ from typing import Any
 
 from cadence.config.pooling import PLAIN_TEXT, PoolingConfig
 from cadence.core.errors import InvalidRequestError
-from cadence.core.pooled_outputs import PoolingOutput, PoolingRequestOutput, pooled
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooled_outputs import PoolingOutput, PoolingRequestOutput, pooled
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.engine.llm_engine import LLMEngine
 from cadence.engine.text.pooled_options import PooledOptions
 from cadence.engine.text.prompts import ParsedPrompt, PromptType, formed, parse_prompt, pinned, split_prompts, tokenised

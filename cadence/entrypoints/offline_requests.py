@@ -71,6 +71,8 @@ class OfflineRequests:
         finished = {request_id: self._done.pop(request_id) for request_id in ids if request_id in self._done}
         waiting = set(ids) - finished.keys()
         with self.dropped_on_error(ids) as interrupts, open_progress(use_tqdm, len(ids)) as progress:
+            if waiting:
+                self._engine.check_awake()
             while waiting:
                 for output in self._engine.step():
                     if output.request_id in waiting:

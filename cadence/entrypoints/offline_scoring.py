@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.pooled_outputs import ScoringOutput, ScoringRequestOutput
-from cadence.core.pooling_params import PoolingParams
-from cadence.core.similarity import similarities
+from cadence.core.pooled.pooled_outputs import ScoringOutput, ScoringRequestOutput
+from cadence.core.pooled.pooling_params import PoolingParams
+from cadence.core.pooled.similarity import similarities
 from cadence.engine.text.prompts import ParsedPrompt, PromptType, parse_prompt, split_prompts
 from cadence.entrypoints.offline_pooling import OfflinePooling, PooledPrompt, PoolingCall
 from cadence.text.chat_template import ChatRequest

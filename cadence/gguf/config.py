@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from cadence.core.architectures import MOST_EXPERTS, MOST_LAYERS, unsupported
 from cadence.core.errors import WeightsError
-from cadence.core.shown import shown
+from cadence.core.model.architectures import MOST_LAYERS, unsupported
+from cadence.gguf.decoder_config import DECODER_FAMILIES
+from cadence.gguf.decoder_metadata import experts, layer_types, rope_decoder
 from cadence.gguf.file import GGUFFile
 from cadence.gguf.metadata import Metadata
+from cadence.gguf.state_config import STATE_FAMILIES, STATES_WITH_EXPERTS
 
-_LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192  # the same in every Llama 3.1, 3.2 and 3.3
 _GEMMA2_27B_LAYERS, _GEMMA3_27B_LAYERS = 46, 62  # these two alone scale queries by hidden_size / heads
 SECTIONS_FIELD = "gguf_rope_sections"  # of a language model whose positions have axes, beside a tower
 POOLING_FIELD = "gguf_pooling"
@@ -72,118 +70,21 @@ def _vocabulary(meta: Metadata) -> dict[str, Any]:
     }
 
 
-def _rope_decoder(meta: Metadata, architecture: str, model_type: str) -> dict[str, Any]:
-    """What all decoders with rotary positions and RMS norms share."""
-    heads, hidden = meta.integer("attention.head_count"), meta.integer("embedding_length")
-    if heads < 1 or hidden < 1:
-        raise WeightsError(f"{meta.file.path}: {heads} attention heads over a hidden size of {hidden}")
-    head_dim = meta.integer("attention.key_length", hidden // heads)
-    if head_dim < 1:
-        raise WeightsError(f"{meta.file.path}: {heads} attention heads over a hidden size of {hidden}")
-    if meta.integer("attention.value_length", head_dim) != head_dim:
-        raise WeightsError(f"{meta.file.path}: keys of {head_dim} and values of another length are not supported")
-    return {
-        "architectures": [architecture],
-        "model_type": model_type,
-        "hidden_size": hidden,
-        "num_hidden_layers": meta.integer("block_count"),
-        "num_attention_heads": heads,
-        "num_key_value_heads": meta.integer("attention.head_count_kv", heads),
-        "head_dim": head_dim,
-        "intermediate_size": meta.integer("feed_forward_length"),
-        "max_position_embeddings": meta.integer("context_length"),
-        "rms_norm_eps": meta.number("attention.layer_norm_rms_epsilon", 1e-6),
-        "hidden_act": "silu",
-        "attention_bias": meta.has_tensor("blk.0.attn_q.bias"),
-        "rope_theta": meta.number("rope.freq_base", 10_000.0),
-        "rope_scaling": _rope_scaling(meta),
-        "partial_rotary_factor": meta.integer("rope.dimension_count", head_dim) / head_dim,
-    }
-
-
-def _rope_scaling(meta: Metadata) -> dict[str, Any] | None:
-    kind = meta.get("rope.scaling.type", "none")
-    factor = meta.number("rope.scaling.factor", meta.number("rope.scale_linear"))
-    if meta.has_tensor("rope_factors_long.weight"):
-        return _longrope(meta)
-    if meta.has_tensor("rope_freqs.weight"):
-        return _llama3_scaling(meta)
-    if not isinstance(kind, str):
-        raise meta.wrong(f"{meta.arch}.rope.scaling.type", "a text", kind)
-    if kind == "none" or not factor:
-        return None
-    if kind not in ("linear", "yarn"):
-        raise WeightsError(f"{meta.file.path}: rope scaling {shown(kind)} is none of linear, yarn, longrope, llama3")
-    scaling = {"rope_type": kind, "factor": factor}
-    if kind == "yarn":
-        names = {
-            "original_max_position_embeddings": "original_context_length",
-            "attention_factor": "yarn_attn_factor",
-            "beta_fast": "yarn_beta_fast",
-            "beta_slow": "yarn_beta_slow",
-        }
-        found = {name: meta.number(f"rope.scaling.{key}") for name, key in names.items()}
-        scaling |= {name: value for name, value in found.items() if value is not None}
-    return scaling
-
-
-def _longrope(meta: Metadata) -> dict[str, Any]:
-    return {
-        "rope_type": "longrope",
-        "long_factor": meta.floats("rope_factors_long.weight"),
-        "short_factor": meta.floats("rope_factors_short.weight"),
-        "original_max_position_embeddings": meta.integer("rope.scaling.original_context_length"),
-    }
-
-
-def _llama3_scaling(meta: Metadata) -> dict[str, Any] | None:
-    """The file keeps only the divisor of each frequency; their largest is the factor, the rest follows from it."""
-    divisors = meta.floats("rope_freqs.weight")
-    if not divisors or not all(0.5 < divisor < 1e6 for divisor in divisors):
-        raise meta.wrong("tensor 'rope_freqs.weight'", "divisors of frequencies", divisors)
-    factor = round(max(divisors), 3)
-    if factor == 1.0:
-        return None
-    theta, dim = meta.number("rope.freq_base", 10_000.0), 2 * len(divisors)
-    for index, divisor in enumerate(divisors):
-        # Over the length of pretraining.
-        turns = _LLAMA3_ORIGINAL * max(theta, 1.0) ** (-2 * index / dim) / (2 * math.pi)
-        smooth = min(max((turns - _LLAMA3_LOW) / (_LLAMA3_HIGH - _LLAMA3_LOW), 0.0), 1.0)
-        if abs(1 / ((1 - smooth) / factor + smooth) - divisor) > 1e-3 * divisor:
-            raise WeightsError(f"{meta.file.path}: tensor 'rope_freqs.weight' is not a Llama 3 scaling by {factor}")
-    return {
-        "rope_type": "llama3",
-        "factor": factor,
-        "low_freq_factor": _LLAMA3_LOW,
-        "high_freq_factor": _LLAMA3_HIGH,
-        "original_max_position_embeddings": _LLAMA3_ORIGINAL,
-    }
-
-
-def _experts(meta: Metadata) -> tuple[int, int]:
-    """(how many a layer has, how many a token takes)"""
-    count, taken = meta.integer("expert_count"), meta.integer("expert_used_count")
-    if not 1 <= taken <= count <= MOST_EXPERTS:
-        message = f"{taken} of {count} experts a token, where at most {MOST_EXPERTS} are read"
-        raise WeightsError(f"{meta.file.path}: {meta.arch}.expert_used_count and expert_count say {message}")
-    return count, taken
-
-
 def _llama(meta: Metadata) -> dict[str, Any]:
     """Mistral and Mixtral are stored as Llama; a window and experts tell them apart (without a window Mistral and Llama
     are the same model)."""
     window = meta.integer("attention.sliding_window", 0)
     if meta.integer("expert_count", 0):
-        count, taken = _experts(meta)
+        count, taken = experts(meta)
         own = {"num_local_experts": count, "num_experts_per_tok": taken, "sliding_window": window or None}
-        return _rope_decoder(meta, "MixtralForCausalLM", "mixtral") | own
+        return rope_decoder(meta, "MixtralForCausalLM", "mixtral") | own
     if window:
-        return _rope_decoder(meta, "MistralForCausalLM", "mistral") | {"sliding_window": window}
-    return _rope_decoder(meta, "LlamaForCausalLM", "llama") | {"mlp_bias": meta.has_tensor("blk.0.ffn_up.bias")}
+        return rope_decoder(meta, "MistralForCausalLM", "mistral") | {"sliding_window": window}
+    return rope_decoder(meta, "LlamaForCausalLM", "llama") | {"mlp_bias": meta.has_tensor("blk.0.ffn_up.bias")}
 
 
 def _qwen2(meta: Metadata) -> dict[str, Any]:
-    return _rope_decoder(meta, "Qwen2ForCausalLM", "qwen2") | {"use_sliding_window": False}
+    return rope_decoder(meta, "Qwen2ForCausalLM", "qwen2") | {"use_sliding_window": False}
 
 
 def _qwen2vl(meta: Metadata) -> dict[str, Any]:
@@ -193,13 +94,13 @@ def _qwen2vl(meta: Metadata) -> dict[str, Any]:
 
 
 def _qwen3(meta: Metadata) -> dict[str, Any]:
-    return _rope_decoder(meta, "Qwen3ForCausalLM", "qwen3") | {"use_sliding_window": False}
+    return rope_decoder(meta, "Qwen3ForCausalLM", "qwen3") | {"use_sliding_window": False}
 
 
 def _qwen3moe(meta: Metadata) -> dict[str, Any]:
     """Shares of the experts that a token takes add up to 1, which no file says otherwise."""
-    count, taken = _experts(meta)
-    return _rope_decoder(meta, "Qwen3MoeForCausalLM", "qwen3_moe") | {
+    count, taken = experts(meta)
+    return rope_decoder(meta, "Qwen3MoeForCausalLM", "qwen3_moe") | {
         "use_sliding_window": False,
         "num_experts": count,
         "num_experts_per_tok": taken,
@@ -210,19 +111,19 @@ def _qwen3moe(meta: Metadata) -> dict[str, Any]:
 
 def _smollm3(meta: Metadata) -> dict[str, Any]:
     """Which layers rotate is not in the file: all but every fourth, as in the one model of this kind."""
-    config = _rope_decoder(meta, "SmolLM3ForCausalLM", "smollm3")
+    config = rope_decoder(meta, "SmolLM3ForCausalLM", "smollm3")
     return config | {"no_rope_layer_interval": 4, "mlp_bias": meta.has_tensor("blk.0.ffn_up.bias")}
 
 
 def _phi3(meta: Metadata) -> dict[str, Any]:
-    config = _rope_decoder(meta, "Phi3ForCausalLM", "phi3")
+    config = rope_decoder(meta, "Phi3ForCausalLM", "phi3")
     original = meta.integer("rope.scaling.original_context_length", config["max_position_embeddings"])
     window = meta.integer("attention.sliding_window", 0)
     return config | {"original_max_position_embeddings": original, "sliding_window": window or None}
 
 
 def _gemma(meta: Metadata, architecture: str, model_type: str, whole_scale_layers: int) -> dict[str, Any]:
-    config = _rope_decoder(meta, architecture, model_type)
+    config = rope_decoder(meta, architecture, model_type)
     by_hidden = config["num_hidden_layers"] == whole_scale_layers
     scalar = config["hidden_size"] // config["num_attention_heads"] if by_hidden else config["head_dim"]
     return config | {
@@ -233,24 +134,11 @@ def _gemma(meta: Metadata, architecture: str, model_type: str, whole_scale_layer
     }
 
 
-def _layer_types(meta: Metadata, every: int) -> list[str]:
-    """One layer in `every` sees everything, the last of each run; a file may name another rhythm or each layer."""
-    pattern = meta.get("attention.sliding_window_pattern", every)
-    layers = meta.integer("block_count")
-    if isinstance(pattern, int) and not isinstance(pattern, bool):
-        slides = [(index + 1) % pattern != 0 for index in range(layers)] if pattern else [False] * layers
-    elif isinstance(pattern, np.ndarray):
-        slides = [bool(value) for value in pattern.tolist()]
-    else:
-        raise meta.wrong(f"{meta.arch}.attention.sliding_window_pattern", "a number or a list", pattern)
-    return ["sliding_attention" if sliding else "full_attention" for sliding in slides]
-
-
 def _gemma2(meta: Metadata) -> dict[str, Any]:
     return _gemma(meta, "Gemma2ForCausalLM", "gemma2", _GEMMA2_27B_LAYERS) | {
         "attn_logit_softcapping": meta.number("attn_logit_softcapping", 50.0),
         "final_logit_softcapping": meta.number("final_logit_softcapping", 30.0),
-        "layer_types": _layer_types(meta, 2),
+        "layer_types": layer_types(meta, 2),
     }
 
 
@@ -260,7 +148,7 @@ def _gemma3(meta: Metadata) -> dict[str, Any]:
         "rope_local_base_freq": meta.number("rope.freq_base_swa", _GEMMA3_LOCAL_ROPE_BASE),
         "attn_logit_softcapping": None,
         "final_logit_softcapping": meta.number("final_logit_softcapping"),
-        "layer_types": _layer_types(meta, 6),
+        "layer_types": layer_types(meta, 6),
     }
 
 
@@ -333,8 +221,10 @@ _FAMILIES: dict[str, Callable[[Metadata], dict[str, Any]]] = {
     "gpt2": _gpt2,
     "bert": _bert,
     "nomic-bert": _nomic_bert,
+    **DECODER_FAMILIES,
+    **STATE_FAMILIES,
 }
-_WITH_EXPERTS = ("llama", "qwen3moe")
+_WITH_EXPERTS = ("llama", "qwen3moe", "granitemoe", *STATES_WITH_EXPERTS)
 
 
 def architectures() -> list[str]:

@@ -75,3 +75,11 @@ class Metadata:
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf":
             raise self.wrong(f"{self.arch}.{key}", "a list of numbers", value)
         return [float(str(each)) if value.dtype.kind == "f" else int(each) for each in value]
+
+    def per_layer(self, key: str) -> list[int]:
+        """A count of each layer; one number is that of all."""
+        value, layers = self.get(key), self.integer("block_count")
+        counts = [value] * layers if isinstance(value, int) and not isinstance(value, bool) else self.numbers(key) or []
+        if len(counts) != layers or not all(isinstance(count, int) for count in counts):
+            raise self.wrong(f"{self.arch}.{key}", f"a whole number, or {layers} of them", value)
+        return counts

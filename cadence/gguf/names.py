@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from enum import Enum, auto
 
-
-class Layout(Enum):
-    """How a stored tensor differs from the one HF has under the translated name."""
-
-    SAME = auto()
-    QUERY_PAIRS = auto()  # rows of each head are interleaved: (x0, y0, x1, y1, ...) for (x0, x1, ..., y0, y1, ...)
-    KEY_PAIRS = auto()  # the same, over the key heads
-    PLUS_ONE = auto()  # holds 1 + w
-    TRANSPOSED = auto()  # HF keeps [in, out]
-
-
-@dataclass(frozen=True, slots=True)
-class TensorName:
-    """`gguf` and `hf` are names up to `.weight` or `.bias`; `{}` is the number of the layer. `*` in `hf` is that of an
-    expert: one tensor of the file holds all of them, [experts, rows, cols]."""
-
-    gguf: str
-    hf: str
-    layout: Layout = Layout.SAME
-
-
-_TOP = (
-    TensorName("token_embd", "model.embed_tokens"),
-    TensorName("output_norm", "model.norm"),
-    TensorName("output", "lm_head"),
+from cadence.core.errors import WeightsError
+from cadence.gguf.decoder_names import DECODER_PLACES, SECOND_NORM, TWO_NORMS
+from cadence.gguf.file import GGUFFile
+from cadence.gguf.places import (
+    LLAMA_QUERY_KEY,
+    MLP,
+    NORMS,
+    QK_NORMS,
+    QUERY_KEY,
+    TOP,
+    VALUE_AND_OUTPUT,
+    Layout,
+    TensorName,
 )
-_MLP = (
-    TensorName("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
-    TensorName("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
-    TensorName("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
-)
+from cadence.gguf.state_names import STATE_PLACES
+
 _QWEN_EXPERTS = (
     TensorName("blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"),
     TensorName("blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.*.gate_proj"),
@@ -49,26 +32,6 @@ _MIXTRAL_EXPERTS = (
     TensorName("blk.{}.ffn_up_exps", "model.layers.{}.block_sparse_moe.experts.*.w3"),
     TensorName("blk.{}.ffn_down_exps", "model.layers.{}.block_sparse_moe.experts.*.w2"),
 )
-_NORMS = (
-    TensorName("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
-    TensorName("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"),
-)
-_VALUE_AND_OUTPUT = (
-    TensorName("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
-    TensorName("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
-)
-_QUERY_KEY = (
-    TensorName("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
-    TensorName("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
-)
-_LLAMA_QUERY_KEY = (
-    TensorName("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", Layout.QUERY_PAIRS),
-    TensorName("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj", Layout.KEY_PAIRS),
-)
-_QK_NORMS = (
-    TensorName("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"),
-    TensorName("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"),
-)
 _GEMMA = (
     TensorName("token_embd", "model.embed_tokens"),
     TensorName("output", "lm_head"),
@@ -79,13 +42,13 @@ _GEMMA = (
     TensorName("blk.{}.post_ffw_norm", "model.layers.{}.post_feedforward_layernorm", Layout.PLUS_ONE),
     TensorName("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm", Layout.PLUS_ONE),
     TensorName("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm", Layout.PLUS_ONE),
-    *_QUERY_KEY,
-    *_VALUE_AND_OUTPUT,
-    *_MLP,
+    *QUERY_KEY,
+    *VALUE_AND_OUTPUT,
+    *MLP,
 )
 _PHI3 = (
-    *_TOP,
-    *_NORMS,
+    *TOP,
+    *NORMS,
     TensorName("blk.{}.attn_qkv", "model.layers.{}.self_attn.qkv_proj"),
     TensorName("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
     TensorName("blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"),
@@ -135,16 +98,16 @@ _NOMIC = (
     TensorName("blk.{}.layer_output_norm", "encoder.layers.{}.norm2"),
 )
 
-_LLAMA = (*_TOP, *_NORMS, *_LLAMA_QUERY_KEY, *_VALUE_AND_OUTPUT, *_MLP)
+_LLAMA = (*TOP, *NORMS, *LLAMA_QUERY_KEY, *VALUE_AND_OUTPUT, *MLP)
 
-_QWEN2 = (*_TOP, *_NORMS, *_QUERY_KEY, *_VALUE_AND_OUTPUT, *_MLP)
+_QWEN2 = (*TOP, *NORMS, *QUERY_KEY, *VALUE_AND_OUTPUT, *MLP)
 
 PLACES: dict[str, tuple[TensorName, ...]] = {
     "llama": (*_LLAMA, *_MIXTRAL_EXPERTS),
     "qwen2": _QWEN2,
     "qwen2vl": _QWEN2,
-    "qwen3": (*_TOP, *_NORMS, *_QUERY_KEY, *_QK_NORMS, *_VALUE_AND_OUTPUT, *_MLP),
-    "qwen3moe": (*_TOP, *_NORMS, *_QUERY_KEY, *_QK_NORMS, *_VALUE_AND_OUTPUT, *_QWEN_EXPERTS),
+    "qwen3": (*TOP, *NORMS, *QUERY_KEY, *QK_NORMS, *VALUE_AND_OUTPUT, *MLP),
+    "qwen3moe": (*TOP, *NORMS, *QUERY_KEY, *QK_NORMS, *VALUE_AND_OUTPUT, *_QWEN_EXPERTS),
     "smollm3": _LLAMA,
     "gemma2": _GEMMA,
     "gemma3": _GEMMA,
@@ -152,24 +115,35 @@ PLACES: dict[str, tuple[TensorName, ...]] = {
     "gpt2": _GPT2,
     "bert": _BERT,
     "nomic-bert": _NOMIC,
+    **DECODER_PLACES,
+    **STATE_PLACES,
 }
 
 # Rotary tables: told in the config (`rope_scaling`) rather than loaded.
 _NOT_WEIGHTS = re.compile(r"rope_freqs|rope_factors_(long|short)|blk\.\d+\.attn_rot_embd")
 
 
-def translate(architecture: str, name: str) -> tuple[str, Layout] | None:
-    """HF name and layout of the GGUF tensor `name`; None where it holds no weights.
+def places_of(file: GGUFFile) -> tuple[TensorName, ...]:
+    architecture = file.require("general.architecture")
+    if architecture not in PLACES:
+        known = ", ".join(PLACES)
+        raise WeightsError(f"{file.path}: GGUF architecture {architecture!r} is not supported: {known} are")
+    return PLACES[TWO_NORMS if architecture == "falcon" and SECOND_NORM in file.tensors else architecture]
+
+
+def translate(places: tuple[TensorName, ...], name: str) -> tuple[str, Layout, int] | None:
+    """HF name and layout of the GGUF tensor `name`, and its number among the places; None where it holds no weights.
 
     A name nothing is known of comes back unchanged: the model's loader reports it as left over.
     """
-    stem, _, kind = name.rpartition(".")
-    if _NOT_WEIGHTS.fullmatch(stem):
+    if _NOT_WEIGHTS.fullmatch(name.rpartition(".")[0]):
         return None
-    numbers = re.match(r"blk\.(\d+)\.", stem)
+    numbers = re.match(r"blk\.(\d+)\.", name)
     layer = numbers.group(1) if numbers else ""
-    generic = re.sub(r"^blk\.\d+\.", "blk.{}.", stem)
-    for place in PLACES[architecture]:
-        if place.gguf == generic:
-            return f"{place.hf.format(layer)}.{kind}", place.layout
-    return name, Layout.SAME
+    generic = re.sub(r"^blk\.\d+\.", "blk.{}.", name)
+    stem, _, kind = generic.rpartition(".")
+    for number, place in enumerate(places):
+        if place.gguf == (generic if place.whole else stem):
+            end = "" if place.whole else f".{kind}"
+            return place.hf.format(layer) + end, place.layout, number
+    return name, Layout.SAME, len(places)

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, decoders, models, normalizers, processors
 from tokenizers import Tokenizer as Backend
 
 from cadence.core.errors import TokenizerError
+from cadence.core.merges import merges_by_score
 from cadence.core.shown import cut as shortened
 from cadence.core.shown import shown
 from cadence.gguf.file import GGUFFile
+from cadence.gguf.splits import SPLITS
 from cadence.gguf.unigram import unigram
 from cadence.gguf.word_pieces import word_pieces
 
@@ -24,52 +26,6 @@ _PADDING = re.compile(r"\[PAD\d+\]")  # fills the vocabulary up to the rows of t
 _MARK = "▁"  # SentencePiece's space
 _BRACKETS = re.compile(r"\[(CLS|SEP|MASK|UNK|PAD|unused\d+)\]")
 
-_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_TAIL = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+%s|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*%s"
-_WORDS = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*" + _TAIL
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """How byte-level BPE cuts text into words before it merges."""
-
-    pattern: str = ""  # "" = GPT-2's own
-    single_digits: bool = False  # every numeral is a word, before the pattern applies
-    nfc: bool = False
-    whole_words: bool = False  # a word that is in the vocabulary is one token, whatever the merges say
-    add_bos: bool = False  # where the file does not say
-
-
-_GPT2 = Split()
-_DIGITS = Split(single_digits=True)
-_LLAMA3 = Split(_WORDS % r"\p{N}{1,3}", whole_words=True, add_bos=True)
-_CL100K = Split(_WORDS % r"\p{N}{1,3}")
-_QWEN2 = Split(_WORDS % r"\p{N}", nfc=True)
-_TEKKEN = Split(_CASED % ("", "") + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _TAIL, whole_words=True, add_bos=True)
-_O200K = Split(_CASED % (f"{_CONTRACTIONS}?", f"{_CONTRACTIONS}?") + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _TAIL)
-
-SPLITS: dict[str, Split] = {
-    "default": _GPT2,
-    "gpt-2": _GPT2,
-    "roberta-bpe": _GPT2,
-    "phi-2": _GPT2,
-    "smollm": _DIGITS,
-    "starcoder": _DIGITS,
-    "refact": _DIGITS,
-    "command-r": _DIGITS,
-    "llama-bpe": _LLAMA3,
-    "llama3": _LLAMA3,
-    "llama-v3": _LLAMA3,
-    "falcon3": _LLAMA3,
-    "dbrx": _CL100K,
-    "smaug-bpe": _CL100K,
-    "qwen2": _QWEN2,
-    "deepseek-r1-qwen": _QWEN2,
-    "tekken": _TEKKEN,
-    "gpt-4o": _O200K,
-}
 _SPLIT_OF_ARCHITECTURE = dict.fromkeys(("qwen2", "qwen2vl", "qwen3"), "qwen2")  # files without `tokenizer.ggml.pre`
 _NO_RSTRIP = ("<unk>", "<s>", "<|endoftext|>")  # of Phi-3, whose other special tokens swallow spaces after them
 
@@ -176,18 +132,9 @@ def _byte_level(vocabulary: _Vocabulary) -> tuple[Backend, bool]:
     backend = Backend(models.BPE(vocab, vocabulary.merges(), ignore_merges=split.whole_words))
     if split.nfc:
         backend.normalizer = normalizers.NFC()
-    backend.pre_tokenizer = _pre_tokenizer(split, bool(vocabulary.get("add_space_prefix", False)))
+    backend.pre_tokenizer = split.pre_tokenizer(bool(vocabulary.get("add_space_prefix", False)))
     backend.decoder = decoders.ByteLevel()
     return backend, split.add_bos
-
-
-def _pre_tokenizer(split: Split, prefix_space: bool) -> pre_tokenizers.PreTokenizer:
-    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space, use_regex=not split.pattern)
-    if split.pattern:
-        return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(split.pattern), "isolated"), to_bytes])
-    if split.single_digits:
-        return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), to_bytes])
-    return to_bytes
 
 
 def _words(vocabulary: _Vocabulary) -> tuple[Backend, bool]:
@@ -207,7 +154,9 @@ def _words(vocabulary: _Vocabulary) -> tuple[Backend, bool]:
 def _sentencepiece(vocabulary: _Vocabulary) -> tuple[Backend, bool]:
     """The merge that yields the best-scored token goes first, so scores become ranks of merges."""
     vocab = {token: token_id for token_id, token in enumerate(vocabulary.tokens)}
-    merges = vocabulary.merges() if vocabulary.get("merges") else _merges_by_score(vocab, vocabulary)
+    merges = (
+        vocabulary.merges() if vocabulary.get("merges") else merges_by_score(vocabulary.tokens, vocabulary.scores_np())
+    )
     unknown = (vocabulary.of_type(_UNKNOWN) or [""])[0] or vocabulary.role("unknown_token_id")[0]
     backend = Backend(models.BPE(vocab, merges, unk_token=unknown or None, fuse_unk=True, byte_fallback=True))
     spaces, back = normalizers.Replace(" ", _MARK), decoders.Replace(_MARK, " ")
@@ -241,20 +190,6 @@ def _frame(backend: Backend, vocabulary: _Vocabulary) -> None:
         pair=f"{first}:0 $A:0 {last}:0 {last}:0 $B:0 {last}:0",
         special_tokens=[(first, first_id), (last, last_id)],
     )
-
-
-def _merges_by_score(vocab: dict[str, int], vocabulary: _Vocabulary) -> list[tuple[str, str]]:
-    """Every way to put a token together from two others; of one token, longer left parts first."""
-    merges: list[tuple[str, str]] = []
-    counts: list[int] = []  # merges that yield each token
-    for token in vocabulary.tokens:
-        before = len(merges)
-        for cut in range(len(token) - 1, 0, -1):
-            if token[:cut] in vocab and token[cut:] in vocab:
-                merges.append((token[:cut], token[cut:]))
-        counts.append(len(merges) - before)
-    order_np = np.argsort(np.repeat(-vocabulary.scores_np(), counts), kind="stable")
-    return [merges[index] for index in order_np.tolist()]
 
 
 def _add_tokens(backend: Backend, vocabulary: _Vocabulary) -> None:

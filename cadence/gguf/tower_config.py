@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import Any
 
-from cadence.core.architectures import MOST_LAYERS
 from cadence.core.errors import WeightsError
-from cadence.core.media import PROCESSOR_FIELD
+from cadence.core.inputs.media import PROCESSOR_FIELD
+from cadence.core.model.architectures import MOST_LAYERS
 from cadence.core.shown import shown
 from cadence.gguf.config import SECTIONS_FIELD
 from cadence.gguf.file import GGUFFile

@@ -46,6 +46,10 @@ class AdaptedWeight(Weight):
         self.adaptation = adaptation
         self.rows, self.cols = base.rows, base.cols
 
+    @property
+    def innermost(self) -> Weight:
+        return self.base.innermost
+
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None, ctx: ForwardContext) -> torch.Tensor:
         y = self.base.linear(x, bias, ctx)
         return self.adaptation.add(y, x, ctx) if self.adaptation.applies(ctx) else y

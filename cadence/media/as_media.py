@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import IMAGE, VIDEO
+from cadence.core.inputs.media import IMAGE, VIDEO
 from cadence.media.arrays import as_array, as_bytes, rgb_of_array
 from cadence.media.decode import decode_picture, upright_rgb
 from cadence.media.limits import DEFAULT_LIMITS, MediaLimits

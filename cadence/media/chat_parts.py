@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import AUDIO, IMAGE, VIDEO
+from cadence.core.inputs.media import AUDIO, IMAGE, VIDEO
 from cadence.media.parts import KINDS, MediaPart
 
 MEDIA = "media"  # key of a part that is a `MediaPart` already

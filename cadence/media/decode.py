@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import IMAGE
+from cadence.core.inputs.media import IMAGE
 from cadence.core.shown import cut
 from cadence.media.header import FORMATS, format_of, looks_like_svg, num_scans, size_in
 from cadence.media.library import pillow

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cadence.core.errors import ModelFileError
-from cadence.core.media import PROCESSOR_FIELD, MediaItem
+from cadence.core.inputs.media import PROCESSOR_FIELD, MediaItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ _FAMILIES = {
 
 
 def open_family(architecture: str, files: FamilyFiles) -> MediaFamily:
-    """architecture: one of `core/architectures.py`'s `SEEING`"""
+    """architecture: one of `core/model/architectures.py`'s `SEEING`"""
     module, _, name = _FAMILIES[architecture].partition(":")
     family: MediaFamily = getattr(importlib.import_module(f"cadence.media.families.{module}"), name)(files)
     return family

@@ -8,7 +8,7 @@ from typing import Any
 
 from cadence.core.checks import integer, number
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import IMAGE, VIDEO
+from cadence.core.inputs.media import IMAGE, VIDEO
 from cadence.media.video import DEFAULT_SAMPLING, Sampling
 
 FIELD = "media_io_kwargs"

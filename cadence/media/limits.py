@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from cadence.config.media_intake import MediaIntake
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import AUDIO, IMAGE, VIDEO
+from cadence.core.inputs.media import AUDIO, IMAGE, VIDEO
 
 _MIB = 2**20
 MOST_REDIRECTS = 3

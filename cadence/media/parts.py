@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cadence.core.media import AUDIO, IMAGE, VIDEO
+from cadence.core.inputs.media import AUDIO, IMAGE, VIDEO
 
 KINDS = (IMAGE, VIDEO, AUDIO)
 

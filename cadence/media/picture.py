@@ -8,7 +8,7 @@ from hashlib import sha256
 import numpy as np
 import numpy.typing as npt
 
-from cadence.core.media import IMAGE
+from cadence.core.inputs.media import IMAGE
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cadence.core.pixel_means import Channels
+from cadence.core.inputs.pixel_means import Channels
 from cadence.media.resize import Pixels
 
 FACTOR = 1 / 255  # of every tower here

@@ -10,7 +10,7 @@ from cadence.config.files.json_file import MOST_CONFIG_BYTES, read_object
 from cadence.config.files.processor_fields import check_processor
 from cadence.config.files.section_defaults import with_section_defaults
 from cadence.core.errors import ModelFileError
-from cadence.core.media import PROCESSOR_FIELD
+from cadence.core.inputs.media import PROCESSOR_FIELD
 from cadence.media.family import FamilyFiles
 from cadence.media.processor_kwargs import FIELD
 

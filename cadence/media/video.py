@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import VIDEO
+from cadence.core.inputs.media import VIDEO
 from cadence.media.limits import MediaLimits
 from cadence.media.picture import Picture, digest_of
 

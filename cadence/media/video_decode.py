@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import VIDEO
+from cadence.core.inputs.media import VIDEO
 from cadence.core.shown import cut
 from cadence.media.decode import decode_picture
 from cadence.media.header import format_of

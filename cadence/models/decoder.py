@@ -13,9 +13,9 @@ from itertools import islice
 import torch
 from torch import nn
 
-from cadence.core.kv_spec import LayerKV
-from cadence.core.pooling import EMBED
-from cadence.core.state_spec import LayerState
+from cadence.core.model.kv_spec import LayerKV
+from cadence.core.model.state_spec import LayerState
+from cadence.core.pooled.pooling import EMBED
 from cadence.kernels.interface.attention_batch import Sees
 from cadence.kernels.interface.rope_ops import NO_AXES, AxesTable
 from cadence.models.interface.model import ForwardContext, ModelInputs, PoolHead
@@ -177,6 +177,11 @@ class DecoderLM(MappedModule):
 
     def _mixers(self) -> Iterator[Mixer]:
         return (layer.attn for layer in self._own())
+
+    @property
+    def width(self) -> int:
+        """Entries of the stream, and of what a tower puts there."""
+        return next(self._mixers()).width
 
     def axes(self) -> AxesTable:
         """What turns tokens, by the axes of their positions."""

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from cadence.core.errors import ConfigError
-from cadence.core.kv_spec import LayerKV
-from cadence.core.pooling import EMBED
-from cadence.core.state_spec import LayerState
+from cadence.core.model.kv_spec import LayerKV
+from cadence.core.model.state_spec import LayerState
+from cadence.core.pooled.pooling import EMBED
 from cadence.kernels.interface.attention_batch import NO_BIAS, AttentionShape, DistanceBias, Sees
 from cadence.models.decoder import Layer, PostNormLayer
 from cadence.models.dims import split_heads

@@ -13,8 +13,8 @@ from itertools import islice
 import torch
 from torch import nn
 
-from cadence.core.kv_spec import LayerKV
-from cadence.core.state_spec import LayerState
+from cadence.core.model.kv_spec import LayerKV
+from cadence.core.model.state_spec import LayerState
 from cadence.kernels.interface.attention_batch import Sees
 from cadence.kernels.interface.matrix import Pair
 from cadence.models.decoder import Layer

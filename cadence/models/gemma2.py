@@ -8,8 +8,8 @@ from cadence.models.dims import layer_windows, read_dims
 from cadence.models.gemma import GEMMA_RULES, gemma_decoder
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.llama import IGNORED, PREFIXES
 from cadence.models.weight_map import WeightMap
 

@@ -11,7 +11,7 @@ from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
 from cadence.models.layers.linear import NoLinear
 from cadence.models.layers.mlp import PlainMLP
 from cadence.models.layers.norm import LayerNorm
-from cadence.models.layers.rotary import NoRotary
+from cadence.models.layers.positions.rotary import NoRotary
 from cadence.models.weight_map import Rule, WeightMap
 
 GPT2_WEIGHTS = WeightMap(

@@ -18,9 +18,9 @@ from dataclasses import replace
 from cadence.config.head_shape import hidden_size, num_labels
 from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError
-from cadence.core.model_heads import ModelHead
-from cadence.core.model_registry import class_path
-from cadence.core.pooling import CLASSIFY, EMBED
+from cadence.core.model.model_heads import ModelHead
+from cadence.core.model.model_registry import class_path
+from cadence.core.pooled.pooling import CLASSIFY, EMBED
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext, WithChanges
 from cadence.models.interface.stage import Absent

@@ -6,8 +6,8 @@ from cadence.models.decoder import DecoderLM
 from cadence.models.dims import gated_decoder, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView
 from cadence.models.layers.attention import Attention, AttentionSpec
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.weight_map import Rule, WeightMap
 
 PREFIXES = (("model.", ""),)

@@ -16,6 +16,10 @@ class MappedModule(nn.Module):
     weights: WeightMap
     computes_every_token = False  # all its layers do: adapters meet all tokens of a forward in each
 
+    def forget_copies(self) -> bool:
+        """Forgets what it made of its weights while it ran: they are others now -> whether there was anything"""
+        return False
+
     def tensor_plan(self, names: Sequence[str], shape_of: ShapeOf) -> TensorPlan | None:
         """Of a checkpoint with these tensors, where it has them otherwise than `weights` says. None: it has not."""
         return None

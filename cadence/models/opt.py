@@ -14,7 +14,7 @@ from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
 from cadence.models.layers.linear import Linear, NoLinear
 from cadence.models.layers.mlp import PlainMLP
 from cadence.models.layers.norm import LayerNorm, NoNorm
-from cadence.models.layers.rotary import NoRotary
+from cadence.models.layers.positions.rotary import NoRotary
 from cadence.models.weight_map import Rule, WeightMap
 
 _POSITION_OFFSET = 2

@@ -8,8 +8,8 @@ from cadence.models.decoder import DecoderLM
 from cadence.models.dims import gated_decoder, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
-from cadence.models.layers.rope_config import RopeConfig, read_rope
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import RopeConfig, read_rope
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.llama import NORM_RULES, OUTER_RULES, PREFIXES
 from cadence.models.weight_map import Rule, WeightMap
 

@@ -7,8 +7,8 @@ from cadence.models.dims import gated_decoder, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec, HeadNorms
 from cadence.models.layers.norm import RMSNorm
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.llama import LLAMA_WEIGHTS, PREFIXES
 from cadence.models.qwen2 import qwen_windows
 from cadence.models.weight_map import Rule, WeightMap

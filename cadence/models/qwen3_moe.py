@@ -11,8 +11,8 @@ from cadence.models.layers.attention import Attention, AttentionSpec, HeadNorms
 from cadence.models.layers.experts import Experts, ExpertsSpec
 from cadence.models.layers.mlp import GatedMLP
 from cadence.models.layers.norm import RMSNorm
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.llama import PREFIXES
 from cadence.models.qwen3 import QWEN3_WEIGHTS
 from cadence.models.weight_map import Rule, WeightMap

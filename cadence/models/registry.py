@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 
-from cadence.core.architectures import ARCHITECTURES, unsupported
 from cadence.core.errors import ConfigError
+from cadence.core.model.architectures import ARCHITECTURES, unsupported
 from cadence.models.decoder import DecoderLM
 from cadence.models.encoder import EncoderModel
 from cadence.models.encoder_decoder import EncoderDecoderLM

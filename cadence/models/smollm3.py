@@ -7,8 +7,8 @@ from cadence.models.decoder import DecoderLM
 from cadence.models.dims import gated_decoder, layer_windows, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import NoRotary, Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import NoRotary, Rotary
 from cadence.models.llama import LLAMA_WEIGHTS
 
 _THETA = 2_000_000.0

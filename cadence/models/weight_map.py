@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -26,6 +25,7 @@ class Rule:
     times: float = 1.0  # multiplied in float32
     factors: tuple[tuple[int, float], ...] = ()  # multiplied as well: of so many of our rows each, in order
     add: float = 0.0  # added in float32, after that
+    form: str = ""  # of rules of several forms for one parameter, a checkpoint has what those of one want
     optional: bool = False  # a checkpoint may lack it: the parameter is then as the model was built
 
     @property
@@ -42,6 +42,9 @@ class Rule:
         return re.sub(r"\*", lambda _: next(pieces), self.source)
 
 
+Found = tuple[Rule, list[str]]  # a rule, and the names of what it fills its target with
+
+
 @dataclass(frozen=True, slots=True)
 class WeightMap:
     rules: tuple[Rule, ...]
@@ -50,15 +53,23 @@ class WeightMap:
     other_ends: tuple[tuple[str, str], ...] = ()  # (usual, other): how else it may end them
     stacks: tuple[str, ...] = ()  # of tensors of all experts; rules name each expert's matrix: "a.weight" "a.*.weight"
 
-    def rules_for(self, parameter: str) -> Iterator[tuple[Rule, list[str]]]:
-        """Rules that fill `parameter`, each with the names its tensor may have in a checkpoint, usual first."""
+    def rules_for(self, parameter: str) -> list[Found]:
+        """Rules that fill `parameter`, each with the names its tensor may have in a checkpoint, usual first. Of several
+        forms, those of the first."""
+        forms = self.forms_for(parameter)
+        return forms[0] if forms else []
+
+    def forms_for(self, parameter: str) -> list[list[Found]]:
+        """The same of every form."""
+        forms: dict[str, list[Found]] = {}
         for rule in self.rules:
             source = rule.source_of(parameter)
             if source is not None:
                 others = [
                     other + source[len(usual) :] for usual, other in self.other_prefixes if source.startswith(usual)
                 ]
-                yield rule, self._with_other_ends([source, *others])
+                forms.setdefault(rule.form, []).append((rule, self._with_other_ends([source, *others])))
+        return list(forms.values())
 
     def _with_other_ends(self, names: list[str]) -> list[str]:
         others = [

@@ -10,7 +10,7 @@ import torch
 
 from cadence.core.contract.step import RowOutput
 from cadence.core.contract.table import RequestTable
-from cadence.core.state_spec import StateRoom
+from cadence.core.model.state_spec import StateRoom
 from cadence.kernels.interface.row_ops import StepBatch
 from cadence.models.interface.model import ForwardContext, LayerCache
 from cadence.runner.layout import BatchLayout
@@ -94,6 +94,10 @@ class DeviceFeature:
 
     def allocate(self, room: StateRoom) -> None:
         """There is memory for so many states, from now on."""
+
+    def memory(self) -> Sequence[torch.Tensor]:
+        """Large tensors of which nothing is needed where no row is in use and nothing is cached."""
+        return ()
 
     def rows_of(self, payload: Any) -> Sequence[int]:
         """Running rows that `apply` writes: the results of earlier forwards must be here for them."""

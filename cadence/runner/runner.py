@@ -87,6 +87,12 @@ class Runner:
         for feature in self._parts.features.values():
             feature.use_caches(self._parts.forward.caches)
 
+    def cache_memory(self) -> list[torch.Tensor]:
+        """What rows that begin anew do not need: keys and values, states, and what encoders have made. Zeros may take
+        its place once no row is in use, and nothing is cached."""
+        keys = [tensor for cache in self._parts.forward.caches for tensor in (cache.k, cache.v)]
+        return keys + [tensor for feature in self._parts.features.values() for tensor in feature.memory()]
+
     @property
     def features(self) -> Mapping[str, DeviceFeature]:
         return self._parts.features

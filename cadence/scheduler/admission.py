@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -39,8 +39,8 @@ class Admission:
         self.prefix_queries = 0  # tokens of fresh requests that consulted the prefix cache
         self.prefix_hits = 0  # of these, tokens found
 
-    def run(self, draft: PlanDraft, room: PromptRoom) -> None:
-        """Admits while rows, blocks and the step's room for prompts last."""
+    def run(self, draft: PlanDraft, room: PromptRoom, is_brief: Callable[[RequestState], bool]) -> None:
+        """Admits while rows, blocks and the step's room for prompts last. is_brief: of prompts that keep it short"""
         self._recall_parked()
         while room.tokens > 0 and self._waiting.num_ready and self._rows.num_free:
             request = self._waiting.peek()
@@ -60,6 +60,8 @@ class Admission:
                 return
             if self._measuring and not all(feature.admits(request, hit, draft) for feature in self._measuring):
                 return
+            if is_brief(request):
+                room.shorten()
             left = room.tokens
             num_tokens = room.grant(min(missing, self._budget.chunk), computed)
             if num_tokens and self._cutting:

@@ -15,7 +15,7 @@ from cadence.scheduler.preempt import Preemption
 from cadence.scheduler.request_state import RequestState, Status
 from cadence.scheduler.rows import Column, RowTable
 from cadence.scheduler.running import RunningList
-from cadence.scheduler.sharing import Yields, none_yields
+from cadence.scheduler.sharing import Precedence
 from cadence.scheduler.turns import StageTurns
 
 
@@ -41,16 +41,16 @@ class Advance:
         self._widening, self._following = with_own(features, "widen"), with_own(features, "booked")
         self._cutting = with_own(features, "cut")
 
-    def run(self, draft: PlanDraft, waiting: bool, yields: Yields) -> PromptRoom:
+    def run(self, draft: PlanDraft, waiting: bool, order: Precedence) -> PromptRoom:
         """Fills the draft; returns what room is left for prompts. waiting: a request may want it."""
         rows_np = self._running.rows_np()
         tokens_np = self._wanted(rows_np)
-        if yields is not none_yields:
+        if order.some_yield:
             for index in np.flatnonzero(tokens_np > 1).tolist():
-                tokens_np[index] *= not yields(self._running[index])
+                tokens_np[index] *= not order.yields(self._running[index])
         draft.has_turns = self._turns.limit(rows_np, tokens_np, draft.step_id)
-        room = self._room(rows_np, tokens_np, waiting)
-        tokens_np = self._limited(draft, room, rows_np, tokens_np)
+        room = self._room(rows_np, tokens_np, waiting, order.is_shared)
+        tokens_np = self._limited(draft, room, tokens_np, order)
         self._cut(draft, rows_np, tokens_np)
         drafts_np: Column = np.zeros(len(rows_np), dtype=np.int64)
         for feature in self._widening:
@@ -76,20 +76,23 @@ class Advance:
         wanted_np *= least_np < rows.limit_np[rows_np]  # the last token a request may have is never computed
         return wanted_np
 
-    def _room(self, rows_np: Column, wanted_np: Column, waiting: bool) -> PromptRoom:
-        """The step is paced if it may have prompt tokens, and a row decodes whose reader waits for each token."""
+    def _room(self, rows_np: Column, wanted_np: Column, waiting: bool, is_shared: bool) -> PromptRoom:
+        """The step is paced if it may have prompt tokens, and a row decodes whose reader waits for each token, or a
+        tenant for the step's end."""
         if self._pace.is_on and (waiting or wanted_np.max(initial=0) > 1):
             decodes_np = rows_np[wanted_np == 1]
-            if self._rows.streams_np[decodes_np].any():
+            if is_shared or self._rows.streams_np[decodes_np].any():
                 return self._pace.paced_room(self._budget.step - len(decodes_np), len(decodes_np))
         return self._pace.room(self._budget.step)
 
-    def _limited(self, draft: PlanDraft, room: PromptRoom, rows_np: Column, wanted_np: Column) -> Column:
+    def _limited(self, draft: PlanDraft, room: PromptRoom, wanted_np: Column, order: Precedence) -> Column:
         """[n] tokens for each row, the first ones served first; in a paced step decodes before prompts."""
         if room.is_paced:
             for index in np.flatnonzero(wanted_np > 1).tolist():
-                wanted = int(wanted_np[index])
-                wanted_np[index] = granted = room.grant(wanted, int(self._rows.computed_np[rows_np[index]]))
+                request, wanted = self._running[index], int(wanted_np[index])
+                if order.is_brief(request):
+                    room.shorten()
+                wanted_np[index] = granted = room.grant(wanted, int(self._rows.computed_np[request.row]))
                 draft.short |= granted < wanted
         if wanted_np.sum() > self._budget.step:
             before_np = np.cumsum(wanted_np) - wanted_np

@@ -14,6 +14,7 @@ class RunLimits:
     width: int = 1  # most tokens that a row samples: its newest, and drafts
     reserve: int = 0  # tokens after these whose keys a step may write
     padded: bool = False  # a forward computes as many tokens for every row as for the one with the most
+    strict: bool = False  # `width` holds for drafts that are known to be right, too: states have room for no more
 
 
 ONE_TOKEN = RunLimits()

@@ -19,6 +19,7 @@ _FIRST = 2  # the first prompts measured have so many times the floor
 _GROWTH = 2  # no step has more than so many times the prompt tokens of the largest recent one
 _CHANGED = 1.5  # errors from which on the machine is taken to have changed, and not the work
 _FASTEST = 0.25  # least correction: a machine is taken to be at most four times as fast as it was
+_BRIEF = 0.25  # of the target, for the prompts of tenants that keep themselves short
 
 
 @dataclass(slots=True)
@@ -30,6 +31,9 @@ class PromptRoom:
     seconds: float = math.inf
     floor: int = 0  # tokens that are granted whatever they take
     block_size: int = 1
+    brief_seconds: float = math.inf
+    granted: int = 0  # tokens, so far
+    is_brief: bool = False
 
     @property
     def is_paced(self) -> bool:
@@ -44,7 +48,17 @@ class PromptRoom:
             self.seconds -= self.cost.seconds(granted, granted * (context + granted / 2)) - self.cost.fixed
             self.floor -= granted
         self.tokens = self.tokens - granted if granted == wanted else 0
+        self.granted += granted
         return granted
+
+    def shorten(self) -> None:
+        """What follows is of tenants that have had more than another. Beside its prompts they have none; where it has
+        none, they keep the step short: it may ask at any time, and would wait for the end."""
+        if not self.is_brief:
+            self.is_brief = True
+            self.seconds = min(self.seconds, self.brief_seconds)
+            if self.granted:
+                self.tokens = 0
 
     def _aligned(self, granted: int, wanted: int, context: int) -> int:
         """A prompt that goes on in a later step stops at the end of a block, if it reaches one."""
@@ -75,11 +89,12 @@ class PacePolicy:
         return PromptRoom(tokens, self._cost)
 
     def paced_room(self, tokens: int, num_decodes: int) -> PromptRoom:
-        """Of a step in which so many rows decode, some of them for readers who wait."""
+        """Of a step in which so many rows decode, some of them for readers who wait, or which a tenant may wait for."""
         seconds = self._aim / self._correction() - self._decodes.estimate(num_decodes) - self._cost.fixed
         most = max(_FIRST * self._floor, _GROWTH * max(self._sizes, default=0))
         floor = self._floor if self._cost.is_known else most
-        return PromptRoom(min(tokens, most), self._cost, max(seconds, 0.0), floor, self._block_size)
+        brief = _BRIEF * self._aim / self._correction()
+        return PromptRoom(min(tokens, most), self._cost, max(seconds, 0.0), floor, self._block_size, brief)
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """A plan with prompts took `seconds`."""

@@ -14,7 +14,7 @@ from cadence.core.contract.request import EngineRequest, FinishReason
 from cadence.core.contract.step import Mail, StepPlan, StepResult
 from cadence.core.contract.update import RequestUpdate, TokenUpdates
 from cadence.core.errors import InvalidRequestError
-from cadence.core.kv_spec import KVLayout
+from cadence.core.model.kv_spec import KVLayout
 from cadence.scheduler.admission import Admission
 from cadence.scheduler.advance import Advance
 from cadence.scheduler.budget import ONE_TOKEN, RunLimits, TokenBudget
@@ -34,7 +34,7 @@ from cadence.scheduler.retiring import Retiring
 from cadence.scheduler.rows import RowTable
 from cadence.scheduler.running import RunningList
 from cadence.scheduler.shares import NoShares, TenantShares
-from cadence.scheduler.sharing import Sharing, Yields, none_yields
+from cadence.scheduler.sharing import NO_PRECEDENCE, Precedence, Sharing
 from cadence.scheduler.snapshot import block_owners, running_views, waiting_views
 from cadence.scheduler.step_in_flight import StepInFlight
 from cadence.scheduler.update import Reconciler
@@ -126,12 +126,13 @@ class Scheduler:
         """The next step. A plan without rows says that there is nothing to do before a step in flight returns:
         it is not carried out, and no result is expected."""
         draft = PlanDraft(self._last_step + 1)
-        yields, waiting = self._arrange(), self._waiting.num_ready > 0
-        room = self._advance.run(draft, waiting, yields)
+        order, waiting = self._arrange(), self._waiting.num_ready > 0
+        room = self._advance.run(draft, waiting, order)
         if not draft.short:
-            self._admission.run(draft, room)
-        if yields is not none_yields and not (draft.begun or len(draft.rows_np)):
-            self._advance.run(draft, waiting, none_yields)  # the one for which they made way could not begin after all
+            self._admission.run(draft, room, order.is_brief)
+        if order.some_yield and not (draft.begun or len(draft.rows_np)):
+            # The one for which they made way could not begin after all.
+            self._advance.run(draft, waiting, order.without_yielding())
         draft.close(self._rows.waits_np)
         if not len(draft.rows_np):
             return draft.build(ended=[], num_together=1)
@@ -152,11 +153,11 @@ class Scheduler:
         )
         return plan
 
-    def _arrange(self) -> Yields:
-        if self._shares.contended:
+    def _arrange(self) -> Precedence:
+        if self._shares.shared:
             return self._sharing.arrange(self._admission)
         self._running.arrange_by_key()
-        return none_yields
+        return NO_PRECEDENCE
 
     def mail(self, step: StepInFlight) -> tuple[Mail, list[RequestUpdate]]:
         """What rows of a step wait for; all steps before it have returned. -> the mail, and the ends of requests that

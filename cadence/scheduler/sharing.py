@@ -6,11 +6,15 @@ admitted is of a tenant that has had less than others, then
 - where no row or too few blocks are free for it, the last of those others gives up its own, as long as its tenant has
   more of them than its share and the other tenant has less. A request makes way once: however tenants take turns, it
   comes to its end.
+
+Prompts of tenants that have had clearly more than another, which has requests or had lately, are brief
+(`PromptRoom.shorten`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from cadence.scheduler.admission import Admission
 from cadence.scheduler.feature import Books
@@ -21,11 +25,32 @@ from cadence.scheduler.retiring import Retiring
 from cadence.scheduler.running import RunningList
 from cadence.scheduler.shares import NoShares
 
-Yields = Callable[[RequestState], bool]  # whether the prompt of a running request sits the step out
 
-
-def none_yields(request: RequestState) -> bool:
+def _none(request: RequestState) -> bool:
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class Precedence:
+    """Which prompts make way for others in a step."""
+
+    yields: Callable[[RequestState], bool] = _none  # a running one sits the step out
+    is_brief: Callable[[RequestState], bool] = _none
+
+    @property
+    def some_yield(self) -> bool:
+        return self.yields is not _none
+
+    @property
+    def is_shared(self) -> bool:
+        """A tenant may be waiting for the step's end, or be about to."""
+        return self.is_brief is not _none
+
+    def without_yielding(self) -> Precedence:
+        return Precedence(is_brief=self.is_brief)
+
+
+NO_PRECEDENCE = Precedence()
 
 
 class Sharing:
@@ -46,21 +71,22 @@ class Sharing:
         self._preemption = preemption
         self._retiring = retiring
 
-    def arrange(self, admission: Admission) -> Yields:
+    def arrange(self, admission: Admission) -> Precedence:
         had = self._shares.had
         self._running.arrange(lambda request: had(request.request.tenant))
+        brief = Precedence(is_brief=lambda request: self._shares.is_ahead(request.request.tenant))
         if not admission.has_next:
-            return none_yields
+            return brief
         following = self._waiting.peek()
         if following.row != NO_ROW:
-            return none_yields  # preempted, and a step naming its old row is still in flight
+            return brief  # preempted, and a step naming its old row is still in flight
         refused = admission.was_refused(following)
         if refused or not self._rows.num_free:
             self._make_way(following, self._blocks_of if refused else self._rows_of)
         if admission.was_refused(following) or not self._rows.num_free:
-            return none_yields
-        least = had(following.request.tenant)
-        return lambda request: had(request.request.tenant) > least
+            return brief
+        next_had = had(following.request.tenant)
+        return Precedence(lambda request: had(request.request.tenant) > next_had, brief.is_brief)
 
     def _make_way(self, following: RequestState, held: Callable[[str], float]) -> None:
         """held: share of what is lacking that a tenant's running requests have, 0 to 1. What steps in flight will give

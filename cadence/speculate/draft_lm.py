@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from cadence.core.kv_spec import LayerKV
+from cadence.core.model.kv_spec import LayerKV
+from cadence.kernels.interface.rope_ops import NO_AXES, AxesTable
 from cadence.models.decoder import DecoderLM
 from cadence.models.encoder_decoder import EncoderDecoderLM
 from cadence.models.interface.model import ForwardContext, ModelInputs
@@ -22,11 +23,15 @@ class DraftLM:
     def __init__(self, model: DecoderLM | EncoderDecoderLM, target_vocab: int, device: torch.device) -> None:
         self._model = model
         self._known = min(model.vocab_size, target_vocab)
+        self.width = model.embed.tokens.weight.cols if isinstance(model, DecoderLM) else 0
         self._nothing = torch.empty((0, 0), device=device)
         self.vocabulary = DraftVocabulary.leading(self._known, device)
 
     def kv_layers(self) -> list[LayerKV]:
         return self._model.kv_layers()
+
+    def axes(self) -> AxesTable:
+        return self._model.axes() if isinstance(self._model, DecoderLM) else NO_AXES
 
     def combine(self, states: tuple[torch.Tensor, ...], ctx: ForwardContext) -> torch.Tensor:
         return self._nothing

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from cadence.core.kv_spec import LayerKV
-from cadence.core.state_spec import LayerState
+from cadence.core.model.kv_spec import LayerKV
+from cadence.core.model.state_spec import LayerState
 from cadence.models.interface.encoder import EncoderDecoder
+from cadence.models.interface.media import MediaTower
 from cadence.models.interface.model import LayerCache
 from cadence.models.interface.model_proposer import ModelProposer
 
@@ -39,6 +40,7 @@ class DraftModel:
     states: StatesOfToken = NO_STATES
     readers: Sequence[EncoderDecoder] = ()  # itself, where it attends to what an encoder reads
     state_layers: Sequence[LayerState] = ()  # what it keeps of rows beside keys
+    tower: MediaTower | None = None  # what shows it pictures, the target's or its own; None: it sees none
 
     @property
     def waits(self) -> bool:
@@ -66,6 +68,7 @@ class NoDraftModel:
     state_layers: Sequence[LayerState] = ()
     aux_layers: tuple[int, ...] = ()
     readers: Sequence[EncoderDecoder] = ()
+    tower = None
 
     def kv_layers(self) -> list[LayerKV]:
         return []

@@ -17,6 +17,7 @@ from cadence.models.loader.load_head import HeadSource, load_head
 from cadence.speculate.draft_lm import DraftLM
 from cadence.speculate.draft_model import NO_DRAFT_MODEL, AnyDraftModel, DraftModel, StatesOfToken
 from cadence.speculate.shared_encoder import share_encoder
+from cadence.speculate.shared_tower import NO_TOWER, tower_for
 
 
 def load_draft(
@@ -40,7 +41,8 @@ def load_draft(
     alone = replace(build, ranks=ONE_RANK, expert_ranks=ONE_RANK)
     head = load_head(HeadSource(speculative.method, source.files, target, target_config, build.ranks), load, alone)
     states = StatesOfToken(len(head.aux_layers) or 1, target.embed.tokens.weight.cols, build.dtype)
-    return DraftModel(head, target.vocab_size, len(target.kv_layers()), limit, states)
+    first = len(target.kv_layers())
+    return DraftModel(head, target.vocab_size, first, limit, states, tower=tower_for(head.width, NO_TOWER, target))
 
 
 def _model(config: ModelConfig, load: LoadConfig, build: BuildContext, target: DecoderLM, limit: int) -> DraftModel:
@@ -63,4 +65,5 @@ def _model(config: ModelConfig, load: LoadConfig, build: BuildContext, target: D
         max_len=max_len,
         readers=readers,
         state_layers=states,
+        tower=tower_for(proposer.width, model.tower, target) if isinstance(model, DecoderLM) else None,
     )

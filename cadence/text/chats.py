@@ -10,6 +10,7 @@ from tokenizers import Tokenizer as Backend
 from cadence.core.errors import ConfigError, TemplateError
 from cadence.text.chat_template import ChatRequest, ChatTemplates
 from cadence.text.control_codes import ControlCodes
+from cadence.text.mistral_chats import MistralChats
 from cadence.text.special_tokens import SpecialTokens
 from cadence.text.tokenizer import Tokenizer, encode_with
 
@@ -94,6 +95,11 @@ class EscapedChats:
 
 
 def chats_for(tokenizer: Tokenizer, escape_control_tokens: bool) -> Chats:
+    plain = _by_template(tokenizer, escape_control_tokens)
+    return plain if tokenizer.mistral_file is None else MistralChats(tokenizer, tokenizer.mistral_file, plain)
+
+
+def _by_template(tokenizer: Tokenizer, escape_control_tokens: bool) -> PlainChats | EscapedChats:
     return EscapedChats(tokenizer) if escape_control_tokens else PlainChats(tokenizer)
 
 

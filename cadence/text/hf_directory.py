@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,19 +14,23 @@ from cadence.config.files.json_file import MOST_TABLE_BYTES, read_bytes, read_ob
 from cadence.core.errors import TokenizerError
 from cadence.core.shown import cut
 from cadence.text.marian import MarianTokenizer
+from cadence.text.sentencepiece.merged import merged_backend
 from cadence.text.sentencepiece.model_file import read_model_file
 from cadence.text.sentencepiece.source_texts import SourceTexts
 from cadence.text.sentencepiece.unigram import DEFAULT_EXTRA_IDS, unigram_backend
 from cadence.text.special_tokens import SpecialTokens
+from cadence.text.tekken import tekken_backend
 from cadence.text.tokenizer import NO_MAX_LENGTH, Tokenizer, TokenizerOptions, register_special
 
 Built = TypeVar("Built")
+MISTRAL = "mistral"  # of the option tokenizer_mode
 
 _ROLES = ("bos_token", "eos_token", "pad_token", "unk_token")
 _OTHER_ROLES = ("sep_token", "cls_token", "mask_token")
 _MOST_BYTES = 256 << 20  # of tokenizer.json: the largest vocabularies take 40 MB
 _SENTENCEPIECE_ROLES = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}  # where files name none
 _MARIAN_MAX_LENGTH = 512
+_MERGED_ROLES = {"bos_token": ("<s>", "<bos>"), "eos_token": ("</s>", "<eos>"), "unk_token": ("<unk>",)}
 _LEGACY_TOKEN = "<|endoftext|>"  # every role of a vocab.json + merges.txt tokenizer whose files name none
 
 
@@ -44,11 +48,24 @@ class _Files:
         return self.special_map.get(name) if value is None else value
 
 
-def load_tokenizer(directory: Path) -> Tokenizer:
-    """Needs tokenizer.json, or vocab.json and merges.txt, or SentencePiece's files; every other file is optional."""
+@dataclass(frozen=True, slots=True)
+class _Found:
+    backend: Backend
+    roles: Mapping[str, str] = field(default_factory=dict)  # where files name none
+    add_bos: bool = False  # the same
+    add_eos: bool = False
+    frames: bool = False  # whether the backend itself says what it adds around a text
+    mistral_file: Path | None = None  # by which `mistral_common` knows the tokenizer
+
+
+def load_tokenizer(directory: Path, mode: str = "auto") -> Tokenizer:
+    """Needs tokenizer.json, or vocab.json and merges.txt, or SentencePiece's files, or tekken.json; every other file is
+    optional. mode: mistral = from Mistral's own files alone"""
     directory = Path(directory)
     if not directory.is_dir():
         raise TokenizerError(f"{directory}: no such directory")
+    if mode == MISTRAL:
+        return _mistral(directory)
     files = _Files(
         directory,
         _read_object(directory / "tokenizer_config.json"),
@@ -57,17 +74,30 @@ def load_tokenizer(directory: Path) -> Tokenizer:
     )
     if (directory / "source.spm").is_file() and not (directory / "tokenizer.json").exists():
         return _build(lambda: _marian(files), f"{directory / 'vocab.json'} is malformed")
-    backend, roles = _load_backend(files)
-    return _build(lambda: _tokenizer(backend, files, roles), f"{directory / 'tokenizer_config.json'} is malformed")
+    found = _load_backend(files)
+    return _build(lambda: _tokenizer(found, files), f"{directory / 'tokenizer_config.json'} is malformed")
 
 
-def _tokenizer(backend: Backend, files: _Files, roles: Mapping[str, str]) -> Tokenizer:
-    _add_tokens(backend, files)
-    special = _special_tokens(backend, files, roles)
+def _tokenizer(found: _Found, files: _Files) -> Tokenizer:
+    _add_tokens(found.backend, files)
+    special = _special_tokens(found, files)
     templates = _chat_templates(files)
-    options = TokenizerOptions(bool(files.config.get("clean_up_tokenization_spaces", False)), templates)
+    default = templates.pop("default", "")
+    clean_up = bool(files.config.get("clean_up_tokenization_spaces", False))
+    options = TokenizerOptions(clean_up, templates, None if default else found.mistral_file)
     max_length = _max_length(files.config.get("model_max_length"))
-    return Tokenizer(backend, special, templates.pop("default", ""), max_length, options)
+    return Tokenizer(found.backend, special, default, max_length, options)
+
+
+def _mistral(directory: Path) -> Tokenizer:
+    """What Hugging Face's files say beside them does not count, but where texts end and what templates there are."""
+    found = _mistral_backend(directory) or _merged(directory / "tokenizer.model", mistral=True)
+    if found is None:
+        message = "tokenizer_mode=mistral reads tekken.json, tokenizer.model.v3 and its like, or tokenizer.model"
+        raise TokenizerError(f"{directory}: {message}; there is none")
+    files = _Files(directory, {}, {}, _read_object(directory / "generation_config.json"))
+    special = _special_tokens(found, files)
+    return Tokenizer(found.backend, special, options=TokenizerOptions(mistral_file=found.mistral_file))
 
 
 def _marian(files: _Files) -> MarianTokenizer:
@@ -92,13 +122,12 @@ def _marian(files: _Files) -> MarianTokenizer:
     return MarianTokenizer(source, target_ids, special, max_length, TokenizerOptions())
 
 
-def _load_backend(files: _Files) -> tuple[Backend, dict[str, str]]:
-    """The backend, and the default role tokens of its kind."""
+def _load_backend(files: _Files) -> _Found:
     path = files.directory / "tokenizer.json"
     if path.exists():
         backend = _build(lambda: Backend.from_str(_read_text(path)), f"{path} is corrupt")
         _set_prefix_space(backend, files.config.get("add_prefix_space"))
-        return backend, {}
+        return _Found(backend, frames=True)
     vocab, merges = files.directory / "vocab.json", files.directory / "merges.txt"
     if vocab.is_file() and merges.is_file():
         return _load_vocab_and_merges(vocab, merges, bool(files.config.get("add_prefix_space")))
@@ -106,11 +135,41 @@ def _load_backend(files: _Files) -> tuple[Backend, dict[str, str]]:
     if pieces.is_file():
         extra_ids = files.config.get("extra_ids", DEFAULT_EXTRA_IDS)
         model = read_model_file(pieces)
-        return _build(lambda: unigram_backend(model, extra_ids), f"{pieces} is corrupt"), _SENTENCEPIECE_ROLES
-    raise TokenizerError(f"{path} is missing (and so are vocab.json and merges.txt): the directory has no tokenizer")
+        backend = _build(lambda: unigram_backend(model, extra_ids), f"{pieces} is corrupt")
+        return _Found(backend, _SENTENCEPIECE_ROLES, add_eos=True)  # T5 ends texts with eos
+    found = _merged(files.directory / "tokenizer.model") or _mistral_backend(files.directory)
+    if found is None:
+        others = "vocab.json with merges.txt, tokenizer.model and tekken.json"
+        raise TokenizerError(f"{path} is missing (and so are {others}): the directory has no tokenizer")
+    return found
 
 
-def _load_vocab_and_merges(vocab_path: Path, merges_path: Path, prefix_space: bool) -> tuple[Backend, dict[str, str]]:
+def _merged(path: Path, mistral: bool = False) -> _Found | None:
+    """Of SentencePiece; None where there is no such file. mistral: whether it is one of Mistral's"""
+    if not path.is_file():
+        return None
+    model = read_model_file(path)
+    make = merged_backend if model.merges else lambda model: unigram_backend(model, 0)
+    backend = _build(lambda: make(model), f"{path} is corrupt")
+    found = {
+        role: next((token for token in names if backend.token_to_id(token) is not None), "")
+        for role, names in _MERGED_ROLES.items()
+    }
+    return _Found(backend, found, add_bos=found["bos_token"] != "", mistral_file=path if mistral else None)
+
+
+def _mistral_backend(directory: Path) -> _Found | None:
+    """Of files that none but Mistral's models have, the newest."""
+    tekken = directory / "tekken.json"
+    if tekken.is_file():
+        backend = _build(lambda: tekken_backend(tekken), f"{tekken} is corrupt")
+        roles = {role: names[0] for role, names in _MERGED_ROLES.items()}
+        return _Found(backend, roles, add_bos=True, mistral_file=tekken)
+    versions = sorted(directory.glob("tokenizer.model.v*"))
+    return _merged(versions[-1], mistral=True) if versions else None
+
+
+def _load_vocab_and_merges(vocab_path: Path, merges_path: Path, prefix_space: bool) -> _Found:
     """Byte-level BPE as GPT-2 and OPT carry it."""
     vocab = _read_object(vocab_path)
     merges = _read_merges(merges_path)
@@ -122,7 +181,7 @@ def _load_vocab_and_merges(vocab_path: Path, merges_path: Path, prefix_space: bo
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
     backend.decoder = decoders.ByteLevel()
     roles = dict.fromkeys(("bos_token", "eos_token", "unk_token"), _LEGACY_TOKEN) if _LEGACY_TOKEN in vocab else {}
-    return backend, roles
+    return _Found(backend, roles)
 
 
 def _build(make: Callable[[], Built], wrong: str) -> Built:
@@ -181,30 +240,29 @@ def _as_added(token: Any) -> AddedToken:
     return AddedToken(token["content"], normalized=bool(token.get("normalized", not flags["special"])), **flags)
 
 
-def _special_tokens(backend: Backend, files: _Files, defaults: Mapping[str, str]) -> SpecialTokens:
-    bos, eos, pad, unk = (_content(files.setting(name)) or defaults.get(name, "") for name in _ROLES)
+def _special_tokens(found: _Found, files: _Files) -> SpecialTokens:
+    bos, eos, pad, unk = (_content(files.setting(name)) or found.roles.get(name, "") for name in _ROLES)
     others = [_content(files.setting(name)) for name in _OTHER_ROLES]
     others += _contents(files.setting("additional_special_tokens"))
     others += _contents(files.config.get("extra_special_tokens"))
     extra = {"additional_special_tokens": [token for token in others if token]}
     plain = SpecialTokens(bos, eos, pad, unk, extra=extra)
-    register_special(backend, plain)  # gives an id to tokens that have none
-    return _with_bos_eos(backend, files, plain)
+    register_special(found.backend, plain)  # gives an id to tokens that have none
+    return _with_bos_eos(found, files, plain)
 
 
-def _with_bos_eos(backend: Backend, files: _Files, plain: SpecialTokens) -> SpecialTokens:
+def _with_bos_eos(found: _Found, files: _Files, plain: SpecialTokens) -> SpecialTokens:
     """tokenizer.json decides whether bos and eos are added; tokenizer_config.json only where there is none."""
-    generation_eos = _ids(files.generation.get("eos_token_id"))
+    backend, generation_eos = found.backend, _ids(files.generation.get("eos_token_id"))
     bos_id = _token_id(backend, plain.bos_token, _ids(files.generation.get("bos_token_id")))
     eos_id = _token_id(backend, plain.eos_token, generation_eos)
-    if (files.directory / "tokenizer.json").is_file():
+    if found.frames:
         around = backend.encode("").ids
         add_bos = around[:1] == [bos_id]
         add_eos = around[add_bos:][-1:] == [eos_id]
     else:
-        pieces_alone = (files.directory / "spiece.model").is_file()  # T5 ends texts with eos
-        add_bos = bool(files.config.get("add_bos_token")) and plain.bos_token != ""
-        add_eos = bool(files.config.get("add_eos_token", pieces_alone)) and plain.eos_token != ""
+        add_bos = bool(files.config.get("add_bos_token", found.add_bos)) and plain.bos_token != ""
+        add_eos = bool(files.config.get("add_eos_token", found.add_eos)) and plain.eos_token != ""
     extra = {**plain.extra, "eos_token_ids": generation_eos}
     return replace(plain, bos_id=bos_id, eos_id=eos_id, add_bos=add_bos, add_eos=add_eos, extra=extra)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cadence import gguf
 from cadence.core.errors import TokenizerError
 from cadence.core.shown import cut
-from cadence.text.hf_directory import load_tokenizer
+from cadence.text.hf_directory import MISTRAL, load_tokenizer
 from cadence.text.special_tokens import SpecialTokens
 from cadence.text.tokenizer import NO_MAX_LENGTH, Tokenizer, TokenizerOptions
 
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from cadence.config.reference import ModelFiles
 
 
-def tokenizer_for(files: ModelFiles) -> Tokenizer:
-    """From the GGUF file where the model is one, else from the directory."""
-    return load_tokenizer(files.directory) if files.gguf is None else load_gguf_tokenizer(files.gguf)
+def tokenizer_for(files: ModelFiles, mode: str = "auto") -> Tokenizer:
+    """From the GGUF file where the model is one, else from the directory. mode: mistral = from Mistral's own files"""
+    if files.gguf is not None and mode != MISTRAL:
+        return load_gguf_tokenizer(files.gguf)
+    return load_tokenizer(files.directory, mode)
 
 
 def load_gguf_tokenizer(path: Path) -> Tokenizer:

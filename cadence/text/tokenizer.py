@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, processors
@@ -36,6 +37,7 @@ class TokenizerOptions:
 
     clean_up_spaces: bool = False  # ignored for BPE, whose spaces are exact
     named_templates: Mapping[str, str] = field(default_factory=dict)  # templates beside the default, e.g. "tool_use"
+    mistral_file: Path | None = None  # by which the package mistral_common writes chats; None = a template does
 
 
 class Tokenizer:
@@ -67,6 +69,7 @@ class Tokenizer:
         self.added_token_ids: dict[int, str] = {token_id: token.content for token_id, token in added.items()}
         self.skipped_ids = frozenset(token_id for token_id, token in added.items() if token.special)  # when decoding
         self.pieces = TokenPieces.of(backend, self.skipped_ids)
+        self.mistral_file = options.mistral_file
         self._named_templates = dict(options.named_templates)
         self._templates = ChatTemplates()
         self._max_token_id = max(backend.get_vocab().values(), default=-1)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import AUDIO, IMAGE, VIDEO
+from cadence.core.inputs.media import AUDIO, IMAGE, VIDEO
 from cadence.media.fetch.read_url import UrlReader
 from cadence.media.fetch.reader import MediaReader
 from cadence.media.io_options import sampling_of

@@ -14,6 +14,7 @@ _ARGS = "cadence.entrypoints.engine_args"
 _SAMPLING = "cadence.core.sampling_params"
 _OUTPUTS = "cadence.core.outputs"
 _PROMPTS = "cadence.engine.text.prompts"
+_LIVE = "cadence.engine.text.live_request"
 _METRICS = "cadence.engine.metrics.metric"
 _PROCESSORS = "cadence.engine.text.logits_processors"
 _ERRORS = "cadence.core.errors"
@@ -40,9 +41,9 @@ _POOLING = dict.fromkeys(
         "PoolingOutput", "PoolingRequestOutput", "EmbeddingOutput", "EmbeddingRequestOutput", "ClassificationOutput",
         "ClassificationRequestOutput", "ScoringOutput", "ScoringRequestOutput",
     ),
-    "cadence.core.pooled_outputs",
+    "cadence.core.pooled.pooled_outputs",
 )  # fmt: skip
-_POOLING_PARAMS = {"PoolingParams": "cadence.core.pooling_params"}
+_POOLING_PARAMS = {"PoolingParams": "cadence.core.pooled.pooling_params"}
 _PROMPT_NAMES = {
     **dict.fromkeys(("PromptType", "TextPrompt", "TokensPrompt"), _PROMPTS),
     "SingletonPrompt": f"{_PROMPTS}:PromptType",
@@ -114,7 +115,7 @@ MODULES: dict[str, dict[str, str]] = {
         "AsyncEngineArgs": _ARGS,
         "SamplingParams": _SAMPLING,
         **_POOLING_PARAMS,
-        "ModelRegistry": "cadence.core.model_registry",
+        "ModelRegistry": "cadence.core.model.model_registry",
         "RequestOutput": _OUTPUTS,
         "CompletionOutput": _OUTPUTS,
         **dict.fromkeys(("PromptType", "TextPrompt", "TokensPrompt"), _PROMPTS),
@@ -134,7 +135,7 @@ MODULES: dict[str, dict[str, str]] = {
     "outputs": {"RequestOutput": _OUTPUTS, "CompletionOutput": _OUTPUTS, **_POOLING},
     "beam_search": dict.fromkeys(("BeamSearchOutput", "BeamSearchSequence"), _OUTPUTS),
     "inputs": _PROMPT_NAMES,
-    "inputs.data": _PROMPT_NAMES,
+    "inputs.data": {**_PROMPT_NAMES, "StreamingInput": _LIVE},
     "inputs.llm": _PROMPT_NAMES,
     "logprobs": _LOGPROB_NAMES,
     "sequence": {**_LOGPROB_NAMES, "RequestMetrics": _OUTPUTS},
@@ -142,10 +143,10 @@ MODULES: dict[str, dict[str, str]] = {
     "engine.arg_utils": {"EngineArgs": _ARGS, "AsyncEngineArgs": _ARGS},
     "engine.llm_engine": {"LLMEngine": _ENGINE},
     "engine.async_llm_engine": {"AsyncLLMEngine": _ASYNC, "AsyncEngineDeadError": f"{_ERRORS}:EngineDeadError"},
-    "engine.protocol": {"EngineClient": _ASYNC},
+    "engine.protocol": {"EngineClient": _ASYNC, "StreamingInput": _LIVE},
     "engine.metrics": {"Metrics": _METRICS + ":Metric"},
     "v1.engine.llm_engine": {"LLMEngine": _ENGINE},
-    "v1.engine.async_llm": {"AsyncLLM": _ASYNC},
+    "v1.engine.async_llm": {"AsyncLLM": _ASYNC, "StreamingInput": _LIVE},
     "v1.engine.exceptions": {"EngineDeadError": _ERRORS, "EngineGenerateError": f"{_ERRORS}:CadenceError"},
     "v1.metrics.reader": {
         **dict.fromkeys(("Metric", "Counter", "Gauge", "Histogram", "Vector"), _METRICS),
@@ -166,7 +167,7 @@ MODULES: dict[str, dict[str, str]] = {
     "utils.torch_utils": {"set_random_seed": _TOOLS},
     "model_executor": {"set_random_seed": _TOOLS},
     "model_executor.utils": {"set_random_seed": _TOOLS},
-    "model_executor.models": {"ModelRegistry": "cadence.core.model_registry"},
+    "model_executor.models": {"ModelRegistry": "cadence.core.model.model_registry"},
     "transformers_utils.tokenizer": _TOKENIZER,
     "tokenizers": _TOKENIZER,
     "distributed": _CLEANUP,

@@ -72,7 +72,8 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
     },
     "cadence/scheduler/scheduler.py": {
         "config": "engine_config",
-        "core": "errors kv_spec",
+        "core": "errors",
+        "core.model": "kv_spec",
         "core.contract": "engine_state request step update",
         "scheduler": "admission advance budget burst decode_times extension feature news pace plan preempt queue "
         "request_state retiring rows running shares sharing snapshot step_in_flight update",

@@ -17,7 +17,7 @@ from transformers.generation.logits_process import (
 )
 
 from cadence import LLM, SamplingParams
-from cadence.core.encoder_input import EncoderInput
+from cadence.core.inputs.encoder_input import EncoderInput
 from cadence.core.speech_rules import SpeechRules
 from tests.helpers.tiny_seq2seq import MELS, POSITIONS, Seq2SeqOracle, make_seq2seq
 

@@ -19,7 +19,7 @@ from cadence.audio.queries import QueryKind, SpeechAnswer, SpeechOptions, Speech
 from cadence.audio.segments import SpeechSegment, TimedTokens
 from cadence.audio.timed_words import WindowText
 from cadence.audio.transcription import Transcription
-from cadence.core.alignment import AlignmentSpec
+from cadence.core.inputs.alignment import AlignmentSpec
 from cadence.core.outputs import CompletionOutput, Logprob
 from tests.helpers.speech import MODEL, VOCABULARY, at
 

@@ -23,7 +23,7 @@ from cadence.entrypoints.cli import complete, generate
 from cadence.entrypoints.cli.bench_serve import command as bench_serve
 from cadence.entrypoints.cli.chat import command as chat_command
 from cadence.entrypoints.cli.main import COMMANDS, main
-from cadence.entrypoints.cli.serve import serve_flags
+from cadence.entrypoints.cli.serve_flags import serve_flags
 from cadence.entrypoints.cli.shared.open_llm import open_llm
 from cadence.entrypoints.cli.shared.report import Measure, columns, percentile, table
 from cadence.entrypoints.cli.shared.sampling import HELP, sampling_options
@@ -204,6 +204,10 @@ def test_files_and_ports_are_checked_before_torch_is_imported(tmp_path: Path) ->
             (["save-sharded", broken, "--output", str(tmp_path / "out"), "-tp", "2"], 1),
             (["run-batch", "-i", str(batch), "-o", str(tmp_path / "out.jsonl"), "--model", broken], 1),
             (["serve", "smollm2", "--enable-lora", "--lora-modules", "a=/no/such"], 2),
+            (["serve", "--models", "a=/no/such", "b=smollm2"], 2),
+            (["serve", "--models", f"a={broken}"], 2),
+            (["serve", "--models", "a=smollm2", "--max-model-lne", "9"], 2),
+            (["serve", "--models", "a=smollm2", "--port", str(taken.getsockname()[1])], 2),
             (["serve", "smollm2", "--port", str(taken.getsockname()[1])], 2),
         ]
         program = (

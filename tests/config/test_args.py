@@ -119,7 +119,7 @@ def test_wrong_options_are_named(options: dict[str, object], said: str) -> None:
         ({"speculative_config": {"method": "ngram", "kv_cache_dtype": "fp8"}}, "its target's type"),
         ({"kv_cache_dtype_skip_layers": ["0"]}, "kv_cache_dtype"),
         ({"decode_context_parallel_size": "2"}, "not shared out among ranks"),
-        ({"tokenizer_mode": "mistral"}, "tokenizer.json"),
+        ({"config_format": "mistral"}, "config.json"),
     ],
 )
 def test_meaningless_options_say_why(options: dict[str, object], said: str) -> None:

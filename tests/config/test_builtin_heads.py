@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cadence.config import builtin_heads
 from cadence.config.args import EngineArgs
-from cadence.config.builtin_heads import FOLDER, HEADS, builtin_head
 from cadence.config.hf import HFConfig, load_hf_config, make_hf_config
 from cadence.config.reference import find_model
+from cadence.config.resolve import builtin_heads
+from cadence.config.resolve.builtin_heads import FOLDER, HEADS, builtin_head
 from cadence.core.errors import ConfigError
 from cadence.engine.source import find_source
 

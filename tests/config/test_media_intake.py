@@ -11,7 +11,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.media_intake import MediaIntake, resolve_intake
 from cadence.config.peer_env import applied
 from cadence.core.errors import ConfigError
-from cadence.core.media import AUDIO, IMAGE, VIDEO
+from cadence.core.inputs.media import AUDIO, IMAGE, VIDEO
 from cadence.media.fetch.reader import open_reader
 from cadence.media.limits import DEFAULT_LIMITS
 

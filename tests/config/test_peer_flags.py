@@ -14,8 +14,8 @@ from cadence.config.args import names as engine_names
 from cadence.config.cli import Parser
 from cadence.config.peers import peer_table
 from cadence.config.peers.peer_flag import FlagKind, PeerFlag, Support
-from cadence.config.serve_options import ServeOptions
-from cadence.config.serve_options import names as server_names
+from cadence.config.server.serve_options import ServeOptions
+from cadence.config.server.serve_options import names as server_names
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli import serve as serve_command
 

@@ -13,10 +13,10 @@ import pytest
 from cadence.config.args import EngineArgs
 from cadence.config.context_length import model_context_length
 from cadence.config.engine_config import EngineConfig
-from cadence.config.generation import default_sampling
 from cadence.config.hf import HFConfig, make_hf_config
 from cadence.config.parallel import devices_by_engine
 from cadence.config.reference import ModelFiles
+from cadence.config.resolve.generation import default_sampling
 from cadence.config.resolve.resolve import ResolveInputs, fit_context, idle_options, resolve
 from cadence.core.errors import ConfigError, ModelFileError
 from cadence.engine.fleet.dp_client import options_by_engine

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cadence.config.tenants import TenantSpec, read_tenants
+from cadence.config.server.tenants import TenantSpec, read_tenants
 from cadence.core.errors import ConfigError
 
 YAML = """

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cadence.config.args import EngineArgs
-from cadence.core.architectures import ARCHITECTURES, UNSUPPORTED, unsupported
 from cadence.core.errors import ModelFileError
+from cadence.core.model.architectures import ARCHITECTURES, UNSUPPORTED, unsupported
 from cadence.engine.source import find_source
 
 
@@ -26,7 +26,7 @@ from cadence.engine.source import find_source
         ("GptOssForCausalLM", "nothing related is supported"),
         ("Zamba2ForCausalLM", "states of another form; closest: Mamba2ForCausalLM"),
         ("Lfm2MoeForCausalLM", "closest: Lfm2ForCausalLM"),
-        ("CodeGenForCausalLM", "a descendant of GPT"),
+        ("GPTBigCodeForCausalLM", "a descendant of GPT"),
         ("DeepseekV3ForCausalLM", "LlamaForCausalLM"),
         ("Llama4ForConditionalGeneration", "LlamaForCausalLM"),
         ("OlmoForCausalLM", "LlamaForCausalLM"),

@@ -13,8 +13,8 @@ from cadence.core.contract.codec import decode_plan, decode_request, encode_plan
 from cadence.core.contract.encoder_work import EncoderWork
 from cadence.core.contract.features import FEATURES
 from cadence.core.contract.step import NO_PLAN, StepPayloads
-from cadence.core.encoder_input import ENCODER, EncoderInput
 from cadence.core.grammar import GrammarKind, GrammarSpec
+from cadence.core.inputs.encoder_input import ENCODER, EncoderInput
 from tests.helpers.toy_model import make_request
 
 GRAMMAR = GrammarSpec(GrammarKind.REGEX, "a+", source="regex")

@@ -34,8 +34,10 @@ from cadence.core.contract.codec import (
 from cadence.core.contract.control import ALLOCATE_KV, CONTROL, KV_BLOCKS, Verb
 from cadence.core.contract.drafts import DRAFTS, DraftChanges
 from cadence.core.contract.engine_state import EngineState, RequestView
+from cadence.core.contract.hold import PauseCall, SleepCall
 from cadence.core.contract.messages import FromEngine
 from cadence.core.contract.request import FinishReason
+from cadence.core.contract.sleep import WeightsState
 from cadence.core.contract.step import (
     Mail,
     NewBlocks,
@@ -53,8 +55,8 @@ from cadence.core.contract.update import RequestUpdate
 from cadence.core.errors import AdapterError, ConfigError, EngineDeadError, InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.grammar import GRAMMAR
+from cadence.core.model.state_spec import StateRoom
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
-from cadence.core.state_spec import StateRoom
 from cadence.engine.text.input_limits import InputLimits
 from cadence.engine.text.input_processor import InputProcessor
 from cadence.engine.text.parallel_sampling import fan_out
@@ -198,9 +200,13 @@ SAMPLES: dict[Any, Any] = {  # by the type of a payload or an answer
     str: "lazy",
     bool: True,
     list[int]: [1, 2**62],
+    list[str]: ["weights", ""],
+    WeightsState: WeightsState("/weights", ("/patch",)),
     list[AdapterOutcome]: [AdapterOutcome("/sql", "9f", ""), AdapterOutcome("/no", "", "no such file")],
     AdapterSpec: AdapterSpec("sql", "/sql", "9f", 7),
     StateRoom: StateRoom(64, 12),
+    PauseCall: PauseCall("wait", False),
+    SleepCall: SleepCall(2, "abort"),
     EngineState: EngineState(running=[RequestView("a", 1, 2, 3, 0)], block_owners=[0, 2]),
 }
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cadence.core.kv_spec import CROSS, FULL, KV_DTYPES, SCALED, SLIDING, KVGroup, LayerKV, plan_layout
+from cadence.core.model.kv_spec import CROSS, FULL, KV_DTYPES, SCALED, SLIDING, KVGroup, LayerKV, plan_layout
 
 SIZE = 16
 DTYPES = st.sampled_from(sorted(KV_DTYPES))

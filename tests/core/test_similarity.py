@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cadence.core.similarity import all_cosines, cosines
+from cadence.core.pooled.similarity import all_cosines, cosines
 
 
 def test_each_with_each_is_what_pairs_are() -> None:

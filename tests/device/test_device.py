@@ -81,6 +81,7 @@ assert device.peak_memory() < peak - 240 * 2**20
 """
 
 
+@pytest.mark.alone
 def test_memory_is_accounted_for(device: Device) -> None:
     """In a process of its own: in this one, what other tests left goes back to the system at any time."""
     done = subprocess.run([sys.executable, "-c", _ACCOUNTS, device.caps.kind], capture_output=True, text=True)

@@ -57,6 +57,7 @@ def test_a_recording_does_not_import_the_compiler() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_workspaces_of_products_are_given_back() -> None:
     x = torch.ones(256, 256, device="cuda")
     torch.mm(x, x)

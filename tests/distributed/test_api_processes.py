@@ -18,7 +18,7 @@ import httpx
 import psutil
 import pytest
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
 from tests.helpers.leftovers import still_running
 from tests.helpers.wide import KILLED_AND_STOPPED
@@ -151,7 +151,7 @@ class Cluster(ServerProcess):
 @pytest.fixture(scope="module")
 def cluster(tiny_model: Callable[[str], Path]) -> Iterator[Cluster]:
     with Cluster(tiny_model("llama")) as running:  # type: ignore[assignment]
-        yield running  # type: ignore[misc]
+        yield running
 
 
 @pytest.fixture(scope="module")

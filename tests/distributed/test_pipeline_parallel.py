@@ -11,10 +11,10 @@ import pytest
 
 from cadence import LLM, RequestOutput, SamplingParams
 from cadence.config.args import EngineArgs
-from cadence.core.architectures import ARCHITECTURES, ENCODER_DECODERS, ENCODERS, SEEING
 from cadence.core.contract.step import StepPlan, StepResult
 from cadence.core.errors import ConfigError
-from cadence.core.kv_spec import LayerKV, plan_layout
+from cadence.core.model.architectures import ARCHITECTURES, ENCODER_DECODERS, ENCODERS, SEEING
+from cadence.core.model.kv_spec import LayerKV, plan_layout
 from cadence.engine.llm_engine import LLMEngine
 from cadence.executor.local.processes import ProcessExecutor
 from cadence.models.interface.stage import even_partition

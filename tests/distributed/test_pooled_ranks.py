@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cadence import LLM
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 from tests.helpers.tiny_encoders import make_encoder, states_of
 from tests.helpers.tiny_scorers import make_headed
 from tests.helpers.wide import mostly_wide

@@ -56,7 +56,7 @@ def server(tiny_model: Callable[[str], Path], root: Path) -> Iterator[AdapterSer
         "--allow-runtime-lora-updating", "--lora-root", str(root),
     )  # fmt: skip
     with AdapterServer(tiny_model("llama"), *options) as server:
-        yield server  # type: ignore[misc]
+        yield server
 
 
 def said(client: httpx.Client, model: str) -> str:

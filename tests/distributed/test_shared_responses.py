@@ -122,7 +122,7 @@ def check_whole(events: Events, first: int = 0) -> None:
 @pytest.fixture(scope="module")
 def cluster(tiny_model: Callable[[str], Path]) -> Iterator[ResponseCluster]:
     with ResponseCluster(tiny_model("llama")) as running:  # type: ignore[assignment]
-        yield running  # type: ignore[misc]
+        yield running
 
 
 @pytest.fixture(scope="module")

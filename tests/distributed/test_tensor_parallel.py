@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cadence import LLM, SamplingParams
-from cadence.core.architectures import ARCHITECTURES, ENCODER_DECODERS, ENCODERS, SEEING
 from cadence.core.errors import ConfigError
+from cadence.core.model.architectures import ARCHITECTURES, ENCODER_DECODERS, ENCODERS, SEEING
 from cadence.core.outputs import Logprob, RequestOutput
 from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.kernels.interface.collectives import OneRank

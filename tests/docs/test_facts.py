@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cadence.core.architectures import ARCHITECTURES
 from cadence.core.contract.request import FinishReason
+from cadence.core.model.architectures import ARCHITECTURES
 from cadence.entrypoints.cli.main import COMMANDS
 from cadence.entrypoints.server import routes
 from cadence.gguf.file import GGML_TYPES

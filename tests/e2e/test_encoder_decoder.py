@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from cadence import LLM, RequestOutput, SamplingParams
-from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import ConfigError, InvalidRequestError
+from cadence.core.inputs.encoder_input import EncoderInput
 from cadence.core.lora_request import LoRARequest
 from cadence.core.sampling_params import BeamSearchParams
 from cadence.core.structured_outputs import StructuredOutputsParams

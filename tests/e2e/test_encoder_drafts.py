@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from cadence import LLM, SamplingParams
-from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import ConfigError
+from cadence.core.inputs.encoder_input import EncoderInput
 from tests.e2e.test_encoder_decoder import (
     BASE,
     BEGINS,

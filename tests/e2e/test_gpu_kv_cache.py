@@ -58,6 +58,8 @@ def test_the_same_bits_in_any_company(tiny_model: Callable[[str], Path], family:
     options = {"dtype": "bfloat16", "kv_cache_dtype": kind, "deterministic": True, "max_model_len": 256}
     found = {}
     for way, changes in WAYS.items():
+        if "tiny pool" in way and family == "llama":
+            changes = {**changes, "num_gpu_blocks_override": 22}  # one group of layers
         llm = LLM(str(tiny_model(family)), **{**options, "kv_cache_memory_bytes": 1 << 26, **changes})
         work = requests(llm.get_tokenizer().vocab_size)
         found[way] = run(llm, list(range(COUNT)), work)

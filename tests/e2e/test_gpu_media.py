@@ -54,3 +54,20 @@ def test_a_gpu_sees_what_a_cpu_sees(family: str, tmp_path: Path) -> None:
     assert [each.cumulative_logprob for each in alone] == [each.cumulative_logprob for each in together]
     for ours, theirs in zip(together, expected, strict=True):
         assert ours.cumulative_logprob == pytest.approx(theirs.cumulative_logprob, abs=1e-2)
+
+
+@pytest.mark.parametrize("family", ["llava", "qwen"])
+def test_a_model_that_drafts_sees_pictures(family: str, tmp_path: Path) -> None:
+    """The target itself, whose drafts are right, but those after a request's last token."""
+    directory, asked = tmp_path / family, prompts(family)
+    make_qwen_vl("2", directory) if family == "qwen" else make_vision(family, directory)
+    options = {**BASE, "deterministic": True, "long_prefill_token_threshold": 7}
+    drafts = {"method": "draft_model", "model": str(directory), "num_speculative_tokens": 3, "adaptive": False}
+    with LLM(model=str(directory), **options) as llm:
+        expected = [output.outputs[0].token_ids for output in llm.generate(asked, PARAMS, use_tqdm=False)]
+    with LLM(model=str(directory), **options, speculative_config=drafts) as llm:
+        for _ in range(2):
+            found = llm.generate(asked, PARAMS, use_tqdm=False)
+            assert [output.outputs[0].token_ids for output in found] == expected
+            assert all(each.speculation.num_drafted - each.speculation.num_accepted <= 3 for each in found)
+            assert all(each.speculation.num_accepted > 8 for each in found)

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from cadence import LLM, SamplingParams
-from cadence.core.kv_spec import plan_layout
+from cadence.core.model.kv_spec import plan_layout
 from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.models import headed
 from cadence.models.decoder import DecoderLM
 from cadence.models.dims import gated_decoder, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView
 from cadence.models.layers.attention import Attention, AttentionSpec
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.llama import LLAMA_WEIGHTS
 from tests.e2e.test_promise import requests, run
 from tests.helpers.one_sequence import OneSequence, load

@@ -113,7 +113,7 @@ def test_a_processor_that_is_told_something_else(qwen: Path, tmp_path: Path, whe
 
 
 def test_frames_without_times(qwen: Path) -> None:
-    """So many of a second; two, where nobody says it."""
+    """So many of a second; two, where it is not said."""
     frames_np = np.random.default_rng(2).integers(0, 256, SHAPE, np.uint8)
     sign = "<|vision_start|><|video_pad|><|vision_end|>"
     ask = {"prompt": f"{sign} what is it", "multi_modal_data": {"video": frames_np}}

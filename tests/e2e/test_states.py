@@ -17,6 +17,7 @@ import pytest
 from cadence import LLM, RequestOutput, SamplingParams
 from cadence.config.args import EngineArgs
 from cadence.core.errors import ConfigError
+from cadence.core.structured_outputs import StructuredOutputsParams
 from cadence.engine.llm_engine import LLMEngine
 from cadence.scheduler.features.states import feature
 from tests.e2e.test_model_drafts import assert_all_right, drafts_by
@@ -217,6 +218,55 @@ def test_as_many_requests_run_at_once_as_states_fit(
     assert all(len(output.outputs[0].token_ids) == SAID.max_tokens for output in answers(llm, *prompts))
     with pytest.raises(ConfigError, match="the state of one request takes"):
         LLM(directory, **BASE, kv_cache_memory_bytes=2**14)
+
+
+@pytest.mark.parametrize("config", [None, {**TOLD, "num_speculative_tokens": 2}], ids=["no drafts", "two drafts"])
+def test_a_grammar_forces_no_more_than_states_keep(
+    config: dict[str, Any] | None, tiny_model: Callable[[str], Path]
+) -> None:
+    """Tokens that must come are drafts, and a state keeps as many of these as the engine may propose. What is said has
+    the logprobs that it has as a prompt."""
+    llm = LLM(str(tiny_model("bamba")), **BASE, speculative_config=config)
+    prompt, rule = prompt_of(20), StructuredOutputsParams(regex="(quick brown fox jumps over ){1,3}")
+    params = SamplingParams(temperature=0, max_tokens=70, logprobs=0, structured_outputs=rule)
+    (found,) = llm.generate([prompt], params, use_tqdm=False)
+    (said,) = found.outputs
+    asked = SamplingParams(max_tokens=1, prompt_logprobs=0)
+    (again,) = llm.generate([[*prompt, *said.token_ids]], asked, use_tqdm=False)
+    assert said.text.startswith("quick brown fox jumps over") and said.logprobs and again.prompt_logprobs
+    after = zip(said.token_ids, said.logprobs, again.prompt_logprobs[len(prompt) :], strict=True)
+    assert all(mine[token].logprob == pytest.approx(its[token].logprob, abs=1e-5) for token, mine, its in after if its)
+
+
+@pytest.mark.parametrize("caching", [True, False], ids=["cached", "not cached"])
+def test_states_in_use_are_counted(caching: bool, tiny_model: Callable[[str], Path]) -> None:
+    llm = LLM(str(tiny_model("bamba")), **BASE, enable_prefix_caching=caching)
+    prompt = prompt_of(100)
+    for number in range(2):
+        llm.llm_engine.add_request(str(number), prompt[: 100 - number], SAID)
+    llm.llm_engine.step()
+    assert counted(llm)["rows_used"] == 2
+    while llm.llm_engine.has_unfinished_requests():
+        llm.llm_engine.step()
+    answers(llm, prompt)
+    found = counted(llm)
+    assert (found["rows"], found["rows_used"]) == (BASE["max_num_seqs"], 0)
+    if caching:  # at the end of the last whole block, once of both prompts
+        assert found["snapshots"] > 10
+        assert {name: found[f"snapshots_{name}"] for name in ("used", "saved", "restored", "evicted")} == {
+            "used": 1, "saved": 1, "restored": 1, "evicted": 0,
+        }  # fmt: skip
+    else:
+        assert not any(value for name, value in found.items() if "snapshots" in name)
+
+
+def counted(llm: LLM) -> dict[str, float]:
+    begin = "cadence:state_"
+    return {each.name.removeprefix(begin): each.value for each in llm.get_metrics() if each.name.startswith(begin)}
+
+
+def test_a_model_without_states_counts_none(tiny_model: Callable[[str], Path]) -> None:
+    assert not counted(LLM(str(tiny_model("llama")), **BASE))
 
 
 def test_short_prompts_are_not_cut() -> None:

@@ -13,9 +13,9 @@ import torch
 
 from cadence import LLM, SamplingParams
 from cadence.audio.alignment import token_times
-from cadence.core.alignment import AlignmentSpec
-from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import InvalidRequestError
+from cadence.core.inputs.alignment import AlignmentSpec
+from cadence.core.inputs.encoder_input import EncoderInput
 from tests.helpers.tiny_seq2seq import MELS, POSITIONS, Seq2SeqOracle, make_seq2seq
 from tests.helpers.wide import mostly_wide
 

@@ -34,6 +34,7 @@ from cadence.engine.core import EngineCore
 from cadence.engine.fleet.dp_client import DpClient
 from cadence.engine.intake import Intake
 from cadence.engine.llm_engine import LLMEngine
+from cadence.engine.sleeping import EngineSleep
 from cadence.engine.supervise.control_journal import ControlJournal
 from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.engine.supervise.supervisor import Supervisor
@@ -237,5 +238,6 @@ def test_the_engine_carries_out_every_verb_that_is_not_the_ranks() -> None:
     preparer: Any = AdapterPreparer(lambda verb, payload: None, 4, AdapterSlots(2))
     core = EngineCore(None, None, Intake([preparer], preparer.handlers()), 1, False)  # type: ignore[arg-type]
     core.handle(RESET_ENCODER_CACHE, EncoderCache(1).forget)
+    EngineSleep(core)
     assert core._handlers.keys() == {verb.name for verb in CONTROL.values() if verb.at is Where.ENGINE}
     assert all(verb.deadline_s > 0 for verb in CONTROL.values())

@@ -12,8 +12,8 @@ from cadence.audio.feature_config import WHISPER_FEATURES
 from cadence.audio.features import log_mel
 from cadence.config.encoder_config import EncoderConfig
 from cadence.core.contract.request import EngineRequest
-from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import ContextLengthError, InvalidRequestError
+from cadence.core.inputs.encoder_input import EncoderInput
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.text.input_limits import InputLimits
 from cadence.engine.text.input_processor import InputProcessor

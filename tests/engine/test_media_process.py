@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,10 @@ import pytest
 from cadence import LLM, RequestOutput, RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
 from cadence.core.errors import InvalidRequestError
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.core.sampling_params import BeamSearchParams
 from cadence.entrypoints.async_llm import AsyncLLM
+from tests.helpers.killed_engine import MOMENTS, killed
 from tests.helpers.seeing import noise
 from tests.helpers.tiny_vision import make_vision
 
@@ -123,32 +122,16 @@ def test_beams_and_values_are_those_of_an_engine_in_this_process(
     runner.run(asked())
 
 
-@pytest.mark.parametrize("when", ["in prompts", "while tokens come"])
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_requests_go_on_when_the_engine_is_killed(
-    llm: AsyncLLM, runner: asyncio.Runner, expected: Any, when: str
+    llm: AsyncLLM, runner: asyncio.Runner, expected: Any, moment: str
 ) -> None:
     """What towers had made is gone with it: pictures are encoded again, and the tokens stay the same."""
 
-    def begun() -> tuple[bool, bool]:
-        """Whether any has tokens, and whether the one whose prompt is long has none."""
-        entries = {entry.request.request_id: entry for entry in llm._supervisor._logic.journal}
-        late = [entry for name, entry in entries.items() if f"-{LATE}" in name]
-        return any(entry.token_ids for entry in entries.values()), not any(entry.token_ids for entry in late)
-
-    async def disturbed() -> tuple[list[Any], bool]:
-        for number in range(50):  # on a busy machine all may have ended before this process is back
-            jobs = asyncio.ensure_future(answers(llm, f"{when} {number}"))
-            while not jobs.done():
-                some, late_is_in_its_prompt = begun()
-                if some and (late_is_in_its_prompt == (when == "in prompts")):
-                    os.kill(llm.engine_pid, signal.SIGKILL)
-                    return await jobs, late_is_in_its_prompt
-                await asyncio.sleep(0)
-            await llm.reset_prefix_cache()
-            await llm.reset_encoder_cache()
-        raise AssertionError("never seen")
+    async def forget() -> None:
+        await llm.reset_prefix_cache()
+        await llm.reset_encoder_cache()
 
     restarts = llm.num_restarts
-    found, in_its_prompt = runner.run(disturbed())
-    assert found == expected and in_its_prompt == (when == "in prompts")
+    assert runner.run(killed(llm, lambda name: answers(llm, name), LATE, moment, forget)) == expected
     assert llm.num_restarts == restarts + 1

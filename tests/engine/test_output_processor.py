@@ -12,7 +12,7 @@ from cadence.core.contract.engine_state import EngineStats
 from cadence.core.contract.request import FinishReason
 from cadence.core.draft_stats import NO_DRAFTS
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.pooling import EMBED, LAST, PoolingSpec
+from cadence.core.pooled.pooling import EMBED, LAST, PoolingSpec
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.metric import Counter, Vector, in_vectors

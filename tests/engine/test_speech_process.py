@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cadence.config.args import EngineArgs
-from cadence.core.alignment import AlignmentSpec
+from cadence.core.inputs.alignment import AlignmentSpec
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.entrypoints.speech.events import Transcript
 from cadence.entrypoints.speech.open import open_speech

@@ -233,7 +233,7 @@ def test_what_would_change_the_answer_is_refused(llm: LLM) -> None:
     assert llm.generate("a", greedy(), mm_processor_kwargs=None, use_tqdm=False)
 
 
-@pytest.mark.parametrize("name", ["sleep", "wake_up", "collective_rpc"])
+@pytest.mark.parametrize("name", ["pause_generation", "start_weight_update"])
 def test_methods_that_are_missing_say_why(llm: LLM, name: str) -> None:
     assert not hasattr(llm, name)
     with pytest.raises(AttributeError, match=f"LLM has no {name}: .{{20}}"):

@@ -16,7 +16,7 @@ from tokenizers import processors
 
 from cadence import LLM, PoolingParams, SamplingParams
 from cadence.core.errors import CadenceError, InvalidRequestError
-from cadence.core.pooled_outputs import EmbeddingRequestOutput, ScoringRequestOutput
+from cadence.core.pooled.pooled_outputs import EmbeddingRequestOutput, ScoringRequestOutput
 from cadence.engine.text.prompts import ParsedPrompt
 from cadence.entrypoints.async_engine import AsyncLLMEngine
 from cadence.entrypoints.engine_args import AsyncEngineArgs

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cadence.core.alignment import AlignmentSpec
-from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import InvalidRequestError
+from cadence.core.inputs.alignment import AlignmentSpec
+from cadence.core.inputs.encoder_input import EncoderInput
 from cadence.core.outputs import CompletionOutput, Logprob, RequestOutput
 from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.server.chat.failures import raise_failure

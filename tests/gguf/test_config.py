@@ -109,9 +109,9 @@ def test_every_end_token_ends(tmp_path: Path) -> None:
     ("arch", "metadata", "message"),
     [
         (
-            "mamba",
+            "rwkv7",
             {},
-            "'mamba' is not supported .states of another form; closest: Mamba2ForCausalLM and .*; supported: bert",
+            "'rwkv7' is not supported .states of another form; closest: Mamba2ForCausalLM and .*",
         ),
         ("qwen3", {"expert_count": 8}, "experts are not read from GGUF files of qwen3; they are from llama, qwen3moe"),
         ("llama", {"expert_count": 8}, r"no 'llama\.expert_used_count'"),

@@ -14,7 +14,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from tokenizers import Tokenizer as Backend
 
 from cadence.core.errors import TokenizerError
-from cadence.gguf.tokenizer import SPLITS
+from cadence.gguf.splits import SPLITS
 from cadence.text.load import load_gguf_tokenizer
 from tests.helpers.gguf_files import write_gguf
 from tests.helpers.smollm2 import hf_tokenizer, smollm2_path
@@ -132,7 +132,16 @@ def write_byte_level(path: Path, vocabulary: tuple[list[str], list[str]], **meta
     return write_gguf(path, "llama", {f"tokenizer.ggml.{key}": v for key, v in (fields | metadata).items()})
 
 
-HF_SPLITS: dict[str, Any] = {  # as the tokenizer.json of GPT-2, SmolLM2, Llama 3 and Qwen 2 has them
+HF_SPLITS: dict[str, Any] = {  # as the tokenizer.json of GPT-2, SmolLM2, Bloom, Falcon, Llama 3 and Qwen 2 has them
+    "bloom": lambda: _regex(r" ?[^(\s|[.,!?…。，、।۔،])]+"),
+    "falcon": lambda: pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Punctuation(behavior="contiguous"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+            pre_tokenizers.Digits(individual_digits=False),
+            pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), behavior="isolated"),
+        ]
+    ),
     "gpt-2": lambda: pre_tokenizers.ByteLevel(add_prefix_space=False),
     "smollm": lambda: pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]

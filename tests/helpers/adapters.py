@@ -13,7 +13,7 @@ import torch
 from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import ModelFiles
-from cadence.core.kv_spec import plan_layout
+from cadence.core.model.kv_spec import plan_layout
 from cadence.device.cpu import CpuDevice
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.interface.ops import Ops
@@ -28,6 +28,7 @@ from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens
 from cadence.models.loader import load_model
 from cadence.runner.caches.storage import allocate_kv_cache
 from tests.helpers.oracle import load_oracle
+from tests.helpers.seeded import same_every_time
 from tests.helpers.state_rows import begun
 from tests.helpers.tiny_models import MAX_LEN
 
@@ -40,6 +41,7 @@ def make_adapter(model: Path, to: Path, seed: int = 0, dtype: torch.dtype = torc
     return save_adapter(load_oracle(model), to, seed, dtype, task_type="CAUSAL_LM", **config)
 
 
+@same_every_time
 def save_adapter(model: Any, to: Path, seed: int = 0, dtype: torch.dtype = torch.float32, **config: Any) -> Any:
     """The same for a model of transformers, which is changed."""
     from peft import LoraConfig, get_peft_model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from cadence.core.kv_spec import SCALE_BYTES
+from cadence.core.model.kv_spec import SCALE_BYTES
 
 
 def on_gpu(kv: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -19,7 +19,7 @@ from cadence.config.engine_config import CacheConfig, SchedulerConfig
 from cadence.core.contract.control import CONTROL, ENGINE, EXECUTOR, WARM_UP_MORE, Verb
 from cadence.core.contract.messages import EngineInfo
 from cadence.core.errors import InvalidRequestError
-from cadence.core.kv_spec import LayerKV, plan_layout
+from cadence.core.model.kv_spec import LayerKV, plan_layout
 from cadence.engine.core import EngineCore
 from cadence.engine.core_process import main
 from cadence.engine.intake import Intake

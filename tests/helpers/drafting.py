@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from cadence.core.kv_spec import plan_layout
+from cadence.core.model.kv_spec import plan_layout
 from cadence.device.cpu import CpuDevice
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.interface.ops import Ops

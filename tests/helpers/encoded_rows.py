@@ -9,7 +9,7 @@ import torch
 
 from cadence.core.adapter import NO_SLOT
 from cadence.core.contract.encoder_work import EncoderWork
-from cadence.core.kv_spec import CROSS, KVLayout, plan_layout
+from cadence.core.model.kv_spec import CROSS, KVLayout, plan_layout
 from cadence.device.cpu import CpuDevice
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.interface.ops import Ops

@@ -16,8 +16,8 @@ from cadence.config.reference import find_model
 from cadence.config.resolve.resolve import resolve
 from cadence.core.contract.control import ALLOCATE_KV
 from cadence.core.contract.step import NewRow, RowPayloads, StepPayloads, StepPlan
-from cadence.core.encoder_input import ENCODER
-from cadence.core.kv_spec import CROSS
+from cadence.core.inputs.encoder_input import ENCODER
+from cadence.core.model.kv_spec import CROSS
 from cadence.core.sampling_params import SamplingParams
 from cadence.device.cpu import CpuDevice
 from cadence.device.probe import open_device

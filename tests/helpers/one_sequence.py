@@ -8,8 +8,8 @@ import torch
 
 from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.hf import load_hf_config
-from cadence.config.reference import ModelFiles
-from cadence.core.kv_spec import plan_layout
+from cadence.config.reference import ModelFiles, find_model
+from cadence.core.model.kv_spec import plan_layout
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.interface.state_ops import StateRuns
 from cadence.kernels.reference.ops import ReferenceOps
@@ -29,7 +29,7 @@ _ROW, _NUM_ROWS = 1, 3  # of the tables of states
 
 
 def load(directory: Path, *, max_model_len: int = MAX_LEN, dtype: str = "float32", fmt: str = "auto") -> DecoderLM:
-    files = ModelFiles(str(directory), directory, None)
+    files = find_model(str(directory)) if directory.is_file() else ModelFiles(str(directory), directory, None)
     config = ModelConfig(files, load_hf_config(files), dtype, max_model_len, 0, 20, "raw_logprobs")
     build = BuildContext(getattr(torch, dtype), torch.device("cpu"), ReferenceOps(), max_model_len)
     return load_model(config, LoadConfig(fmt, use_tqdm=False), build)

@@ -62,13 +62,15 @@ class QwenOracle:
         ).eval()
         self._pictures = Qwen2VLImageProcessorPil.from_pretrained(directory)
 
+    def pixels(self, pictures: Sequence[Image.Image]) -> dict[str, torch.Tensor]:
+        return dict(self._pictures(images=list(pictures), return_tensors="pt")) if pictures else {}
+
     @torch.inference_mode()
     def logprobs(self, prompt: Sequence[int], pictures: Sequence[Image.Image], tokens: Sequence[int]) -> torch.Tensor:
         """[len(tokens), vocab] of each of these after the prompt, given those before it."""
         ids = torch.tensor([[*prompt, *tokens]])
         pad = self.model.config.image_token_id
         given = {"mm_token_type_ids": (ids == pad).int(), "attention_mask": torch.ones_like(ids)}
-        if pictures:
-            given |= dict(self._pictures(images=list(pictures), return_tensors="pt"))
+        given |= self.pixels(pictures)
         logits = self.model(input_ids=ids, **given).logits[0, len(prompt) - 1 : -1]
         return torch.log_softmax(logits.float(), dim=-1)

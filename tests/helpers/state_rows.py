@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from cadence.core.state_spec import LayerState
+from cadence.core.model.state_spec import LayerState
 from cadence.kernels.interface.state_ops import StateRuns, StateTable
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.row_states import LayerTables, RowStates

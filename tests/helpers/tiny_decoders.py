@@ -37,6 +37,7 @@ def _with_names_of_its_own(name: str, **sizes: Any) -> Callable[[], Any]:
 
 DECODER_MODELS: dict[str, Callable[[], Any]] = {
     "bloom": _with_names_of_its_own("Bloom", hidden_size=48, n_layer=4, n_head=3),
+    "codegen": _with_names_of_its_own("CodeGen", n_embd=128, n_layer=4, n_head=8, n_positions=MAX_LEN, rotary_dim=8),
     "cohere": _of("Cohere", tie_word_embeddings=True, logit_scale=0.6),
     "cohere_norms": _of("Cohere", use_qk_norm=True),
     "cohere2": _of("Cohere2", sliding_window=WINDOW),
@@ -63,3 +64,10 @@ DECODER_MODELS: dict[str, Callable[[], Any]] = {
     "starcoder2": _of("Starcoder2", sliding_window=WINDOW),
 }
 UNLIKE_OTHERS = ("bloom", "cohere_norms", "gpt_neox", "granite_moe", "olmo2")  # in more than numbers
+
+# As GGUF files have them: no head apart from the embedding; rows that blocks of 256 divide.
+DECODERS_IN_GGUF: dict[str, Callable[[], Any]] = {
+    "cohere_norms_tied": _of("Cohere", use_qk_norm=True, tie_word_embeddings=True),
+    "cohere2_tied": _of("Cohere2", sliding_window=WINDOW, tie_word_embeddings=True),
+    "starcoder2_wide": _of("Starcoder2", hidden_size=256, intermediate_size=256, num_hidden_layers=2),
+}

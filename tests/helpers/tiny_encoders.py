@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tests.helpers.seeded import same_every_time
 from tests.helpers.tiny_models import BOS, EOS, PAD, VOCAB, save_tokenizer
 
 POSITIONS = 256  # tokens of a text
@@ -50,6 +51,7 @@ _FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 FAMILIES = tuple(_FAMILIES)
 
 
+@same_every_time
 def make_encoder(family: str, directory: Path, head: str = "", **changes: int) -> Path:
     """Saves a model and its tokenizer into `directory`, which is made where needed, and returns it. changes: to its
     sizes"""

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from tests.helpers.tiny_models import MAX_LEN, VOCAB
 
 HIDDEN, INNER, HEADS, KV_HEADS, SIZE, EPS, THETA = 64, 96, 4, 2, 16, 1e-6, 10_000.0
+FREQUENCIES = THETA ** (-torch.arange(0, SIZE, 2) / SIZE)
 DRAFT_VOCAB = 100
 
 Tensors = dict[str, torch.Tensor]
@@ -77,11 +78,16 @@ def rms(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS) * weight
 
 
+def angles_of(length: int) -> torch.Tensor:
+    """[length, SIZE / 2] by which entries of tokens at positions 0, 1, … turn"""
+    return torch.arange(length)[:, None] * FREQUENCIES
+
+
 def attention(qkv: list[torch.Tensor]) -> torch.Tensor:
     """q [T, HEADS * SIZE], k and v [T, KV_HEADS * SIZE], positions 0, 1, … -> [T, HEADS * SIZE]"""
     length = len(qkv[0])
     q, k, v = (part.view(length, -1, SIZE).transpose(0, 1) for part in qkv)
-    angles = torch.arange(length)[:, None] * THETA ** (-torch.arange(0, SIZE, 2) / SIZE)
+    angles = angles_of(length)
     cos, sin = angles.cos(), angles.sin()
 
     def turned(x: torch.Tensor) -> torch.Tensor:

@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
-from tests.helpers.tiny_decoders import DECODER_MODELS, UNLIKE_OTHERS
+from tests.helpers.seeded import same_every_time
+from tests.helpers.tiny_decoders import DECODER_MODELS, DECODERS_IN_GGUF, UNLIKE_OTHERS
 from tests.helpers.tiny_sizes import BOS, EOS, MAX_LEN, PAD, VOCAB, WINDOW, decoder_sizes
-from tests.helpers.tiny_states import STATE_MODELS
+from tests.helpers.tiny_states import STATE_MODELS, STATES_IN_GGUF
 
 SPECIAL = ("<|begin|>", "<|end|>", "<|pad|>", "<|user|>", "<|assistant|>")
 
@@ -26,7 +27,9 @@ _FAMILY_SPREADS = {
     "gpt2": (0.2, 0.08),
     "gemma2": (0.2, 0.02),
     "gemma3": (0.2, 0.02),
-    "qwen3_next": (0.12, 0.08),
+    "qwen3_next": (0.1, 0.08),
+    "qwen3_next_routed": (0.1, 0.08),
+    **dict.fromkeys(("starcoder2_wide", "mamba2_wide", "bamba_wide"), (0.075, 0.08)),
 }  # of the blocks, of the embedding; (0.15, 0.08) elsewhere
 _FINAL_NORMS = (
     "model.norm.weight",
@@ -178,9 +181,10 @@ _FAMILIES: dict[str, Callable[[], Any]] = {
 }
 USUAL = (*_FAMILIES, *UNLIKE_OTHERS)  # families that are run where all are said to be; others with `--wide`
 FAMILIES = (*_FAMILIES, *DECODER_MODELS)
-_MAKERS = _FAMILIES | DECODER_MODELS | STATE_MODELS
+_MAKERS = _FAMILIES | DECODER_MODELS | STATE_MODELS | DECODERS_IN_GGUF | STATES_IN_GGUF
 
 
+@same_every_time
 def make_tiny(family: str, directory: Path, *, sharded: bool = False, dtype: torch.dtype = torch.float32) -> Path:
     """Saves a model of `family` and its tokenizer into `directory`, which is made where needed, and returns it."""
     directory.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+from tests.helpers.seeded import same_every_time
 from tests.helpers.tiny_models import randomise, save_tokenizer
 from tests.helpers.tiny_sizes import WINDOW, decoder_sizes
 
@@ -36,6 +37,7 @@ def drawn_families(count: int) -> list[str]:
     return random.Random(_SEED).sample(RUNNING, count)
 
 
+@same_every_time
 def make_other(model_type: str, directory: Path, **changes: Any) -> Path:
     """Saves a model and its tokenizer into `directory`, which is made where needed, and returns it."""
     from transformers import AutoModelForCausalLM

@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
+from tests.helpers.seeded import same_every_time
 from tests.helpers.tiny_models import BOS, EOS, MAX_LEN, PAD, VOCAB, randomise, save_tokenizer
 
 
+@same_every_time
 def make_plain(directory: Path, *, dtype: torch.dtype = torch.bfloat16, **changes: Any) -> Path:
     """Its head is not tied, unless it is to be."""
     from transformers import LlamaConfig, LlamaForCausalLM

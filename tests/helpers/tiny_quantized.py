@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.helpers import quantized_writers as writers
+from tests.helpers.seeded import same_every_time
 from tests.helpers.tiny_models import BOS, EOS, MAX_LEN, PAD, VOCAB, randomise, save_tokenizer
 
 Written = tuple[dict[str, torch.Tensor], torch.Tensor]  # tensors by what follows the module's name, values
@@ -82,6 +83,7 @@ FORMS: dict[str, Form] = {
 }
 
 
+@same_every_time
 def make_quantized(form: str, directory: Path, family: str = "llama", **changes: Any) -> Path:
     """-> directory/quantised; directory/plain has the values that it stands for, in float32. Of a family with experts
     their matrices are quantised, and routers are not."""
@@ -139,7 +141,28 @@ def _qwen3_moe(config: dict[str, Any]) -> Any:
     return Qwen3MoeForCausalLM(Qwen3MoeConfig(**experts | {"norm_topk_prob": True} | config))
 
 
-_MODELS: dict[str, Callable[[dict[str, Any]], Any]] = {"llama": _llama, "mixtral": _mixtral, "qwen3_moe": _qwen3_moe}
+def _mamba2(config: dict[str, Any]) -> Any:
+    from transformers import Mamba2Config, Mamba2ForCausalLM
+
+    mixer = {"num_heads": 16, "head_dim": 16, "state_size": 32, "n_groups": 1, "chunk_size": 32}
+    ours = ("vocab_size", "hidden_size", "num_hidden_layers", "bos_token_id", "eos_token_id", "pad_token_id")
+    return Mamba2ForCausalLM(Mamba2Config(**mixer, **{name: config[name] for name in ours}, tie_word_embeddings=False))
+
+
+def _bamba(config: dict[str, Any]) -> Any:
+    from transformers import BambaConfig, BambaForCausalLM
+
+    mixer = {"mamba_n_heads": 16, "mamba_d_state": 32, "mamba_chunk_size": 32, "attn_layer_indices": [1]}
+    return BambaForCausalLM(BambaConfig(**mixer | config))
+
+
+_MODELS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "llama": _llama,
+    "mixtral": _mixtral,
+    "qwen3_moe": _qwen3_moe,
+    "mamba2": _mamba2,
+    "bamba": _bamba,
+}
 
 
 def _tensors(directory: Path) -> dict[str, torch.Tensor]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from tokenizers import AddedToken, Tokenizer
 
+from tests.helpers.seeded import same_every_time
 from tests.helpers.tiny_models import BOS, EOS, MAX_LEN, PAD, VOCAB, randomise, save_tokenizer
 
 START, END, SOUND = VOCAB, VOCAB + 1, VOCAB + 2
@@ -21,6 +22,7 @@ _TEMPLATE = (
 )
 
 
+@same_every_time
 def make_qwen_audio(directory: Path) -> Path:
     """The same files every time."""
     from transformers import Qwen2AudioConfig, Qwen2AudioForConditionalGeneration, WhisperFeatureExtractor

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer
 
+from tests.helpers.seeded import same_every_time
 from tests.helpers.tiny_models import BOS, EOS, MAX_LEN, PAD, VOCAB, randomise, save_tokenizer
 
 GENERATIONS = ("2", "2.5")
@@ -32,6 +33,7 @@ _TEMPLATE = (
 _CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
 
 
+@same_every_time
 def make_qwen_vl(generation: str, directory: Path, *, dtype: torch.dtype = torch.float32, **text: Any) -> Path:
     """Saves a model and all that goes with it into `directory`, which is made where needed, and returns it. text:
     changes to the language model's sizes."""

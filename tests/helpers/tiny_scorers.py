@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from tests.helpers.seeded import same_every_time
 from tests.helpers.tiny_models import make_tiny, randomise, save_tokenizer
 
 
+@same_every_time
 def make_headed(family: str, directory: Path, auto: str, **changes: Any) -> Any:
     """Saves what transformers' class `auto` makes of the family's configuration -> that model"""
     import transformers
@@ -44,6 +46,7 @@ class RewardModel(nn.Module):
         return self.score(self.model(ids).last_hidden_state)
 
 
+@same_every_time
 def make_reward(directory: Path, architecture: str, labels: int) -> RewardModel:
     from safetensors.torch import save_file
     from transformers import AutoConfig

@@ -16,13 +16,13 @@ FRENCH = [
 ] * 8
 
 
-def trained(texts: list[str], pieces: int = 160, **options: object) -> bytes:
+def trained(texts: list[str], pieces: int = 160, model_type: str = "unigram", **options: object) -> bytes:
     file = BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts),
         model_writer=file,
         vocab_size=pieces,
-        model_type="unigram",
+        model_type=model_type,
         minloglevel=3,
         hard_vocab_limit=False,
         num_threads=1,

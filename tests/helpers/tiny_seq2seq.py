@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tests.helpers.seeded import same_every_time
 from tests.helpers.tiny_models import BOS, EOS, PAD, VOCAB, save_tokenizer
 
 POSITIONS = 128  # of the encoder, and of the decoder
@@ -72,6 +73,7 @@ _SPREADS = {"t5": 0.15, "flan_t5": 0.15, "mt5": 0.15, "whisper": 1.5}  # such th
 SOUND = ("whisper",)  # families whose encoders read features of sound
 
 
+@same_every_time
 def make_seq2seq(family: str, directory: Path, **changes: Any) -> Path:
     """Saves a model and its tokenizer into `directory`, which is made where needed, and returns it. changes: to its
     sizes"""

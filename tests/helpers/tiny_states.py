@@ -102,6 +102,7 @@ def _qwen3_next(**changes: Any) -> Any:
     return Qwen3NextForCausalLM(Qwen3NextConfig(**decoder_sizes(**experts | delta | sizes | changes)))
 
 
+_WIDE = {"hidden_size": 256, "intermediate_size": 256}
 _MAMBA2 = {"mamba_n_heads": 8, "mamba_d_state": 24, "mamba_n_groups": 2, "mamba_chunk_size": 32}
 
 STATE_MODELS: dict[str, Callable[[], Any]] = {
@@ -133,3 +134,19 @@ STATE_MODELS: dict[str, Callable[[], Any]] = {
     "mamba2_bias": lambda: _mamba2(use_bias=True, use_conv_bias=False, n_groups=1, time_step_limit=(0.01, 0.5)),
 }
 STATE_FAMILIES = tuple(STATE_MODELS)
+
+# What a GGUF file can say: no norm over several groups of a Mamba-2, no layer of Qwen3-Next without experts. The wide
+# ones have rows that blocks of 256 divide.
+STATES_IN_GGUF: dict[str, Callable[[], Any]] = {
+    "mamba2_one_group": lambda: _mamba2(n_groups=1),
+    "bamba_one_group": lambda: _bamba(mamba_n_groups=1),
+    "granite_hybrid_one_group": lambda: _granite(mamba_n_groups=1),
+    "granite_hybrid_dense_one_group": lambda: _granite(mamba_n_groups=1, num_local_experts=0),
+    "falcon_h1_gate_first": lambda: _falcon_h1(mamba_norm_before_gate=False),
+    "falcon_h1_without_norm": lambda: _falcon_h1(mamba_rms_norm=False),
+    "mamba2_wide": lambda: _mamba2(n_groups=1, hidden_size=256, num_heads=32, num_hidden_layers=2),
+    "bamba_wide": lambda: _bamba(
+        **_WIDE, mamba_n_groups=1, mamba_n_heads=32, num_hidden_layers=2, attn_layer_indices=[1]
+    ),
+    "qwen3_next_routed": lambda: _qwen3_next(mlp_only_layers=[]),
+}

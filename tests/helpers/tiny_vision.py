@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from tokenizers import AddedToken, Tokenizer
 
+from tests.helpers.seeded import same_every_time
 from tests.helpers.tiny_models import BOS, EOS, MAX_LEN, PAD, WINDOW, randomise, save_tokenizer
 
 _CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
@@ -246,6 +247,7 @@ _FAMILIES = {
 VISION_FAMILIES = tuple(_FAMILIES)
 
 
+@same_every_time
 def make_vision(family: str, directory: Path, *, dtype: torch.dtype = torch.float32) -> Path:
     """Saves a model of `family` and all that goes with it into `directory`, which is made where needed, and returns
     it."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from tokenizers import AddedToken, Tokenizer
 
+from tests.helpers.seeded import same_every_time
 from tests.helpers.tiny_models import save_tokenizer
 
 LANGUAGES = ("en", "de", "fr")
@@ -23,6 +24,7 @@ SPECIAL = (
 )
 
 
+@same_every_time
 def make_whisper(directory: Path) -> Path:
     """Saves it into `directory`, which is made where needed, and returns it. The same files every time."""
     from transformers import WhisperConfig, WhisperForConditionalGeneration
@@ -49,7 +51,6 @@ def make_whisper(directory: Path) -> Path:
         suppress_tokens=None,
         begin_suppress_tokens=None,
     )
-    torch.manual_seed(3)
     model = WhisperForConditionalGeneration(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():

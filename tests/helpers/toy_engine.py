@@ -12,9 +12,9 @@ from cadence.config.engine_config import CacheConfig, SchedulerConfig
 from cadence.core.contract.request import EngineRequest, FinishReason
 from cadence.core.contract.step import NO_TOKEN, StepPlan, StepResult
 from cadence.core.contract.update import RequestUpdate
-from cadence.core.encoder_input import ENCODER
 from cadence.core.failure import Failure
-from cadence.core.kv_spec import KVLayout
+from cadence.core.inputs.encoder_input import ENCODER
+from cadence.core.model.kv_spec import KVLayout
 from cadence.scheduler.budget import ONE_TOKEN, RunLimits
 from cadence.scheduler.burst import needs_host
 from cadence.scheduler.feature import HostFeature

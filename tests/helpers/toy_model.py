@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from cadence.core.contract.encoder_work import EncoderWork
 from cadence.core.contract.request import EngineRequest, StopRule
 from cadence.core.contract.step import NewRow, StepPlan
-from cadence.core.encoder_input import ENCODER
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.kv_spec import KVLayout, plan_layout
+from cadence.core.inputs.encoder_input import ENCODER
+from cadence.core.model.kv_spec import KVLayout, plan_layout
 from cadence.core.sampling_params import SamplingParams
 from tests.helpers.toy_source import SOURCE, layer_of, source_entries, source_of
 from tests.helpers.toy_states import ToyStates, state_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cadence.core.contract.request import EngineRequest
-from cadence.core.encoder_input import EncoderInput
-from cadence.core.kv_spec import LayerKV
+from cadence.core.inputs.encoder_input import EncoderInput
+from cadence.core.model.kv_spec import LayerKV
 
 SOURCE = -1  # in the place of a window: a group of cross attention
 MAX_SOURCE = 12  # positions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cadence.core.contract.step import NewRow, StepPlan
-from cadence.core.state_spec import STATES
+from cadence.core.model.state_spec import STATES
 
 
 def state_of(tokens: Sequence[int], before: int = 0) -> int:

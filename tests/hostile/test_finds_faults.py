@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from pydantic import create_model
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import RequestOutput
 from cadence.core.sampling_params import SamplingParams

@@ -12,7 +12,7 @@ import pytest
 from cadence.audio.languages import language_code
 from cadence.audio.limits import AudioLimits
 from cadence.core.sampling_params import SamplingParams
-from cadence.entrypoints.server import app as app_module
+from cadence.entrypoints.server import make_state
 from cadence.entrypoints.server.http.uploads import UPLOAD_PATHS
 from cadence.entrypoints.speech.recordings import Recordings
 from cadence.entrypoints.speech.requests import TranscriptionParams
@@ -38,7 +38,7 @@ class ChecksAsModels(TellsTimes):
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
     model: Path = save_fake_model(tmp_path_factory.mktemp("fake_model"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app_module, "open_speech", lambda *_: Speech(ChecksAsModels(), Recordings(AudioLimits())))
+        patch.setattr(make_state, "open_speech", lambda *_: Speech(ChecksAsModels(), Recordings(AudioLimits())))
         with run_app(FakeLLM(model)) as running:
             yield running
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.entrypoints.server.app import create_app
 from tests.hostile import judge, large
 from tests.hostile.bodies import join

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from cadence.audio.limits import AudioLimits
-from cadence.entrypoints.server import app as app_module
+from cadence.entrypoints.server import make_state
 from cadence.entrypoints.speech.recordings import Recordings
 from cadence.entrypoints.speech.service import Speech
 from tests.helpers.recordings import KINDS, encoded, tone, wav_file
@@ -29,7 +29,7 @@ MB = 2**20
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
     model: Path = save_fake_model(tmp_path_factory.mktemp("fake_model"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app_module, "open_speech", lambda *_: Speech(TellsTimes(), Recordings(LIMITS)))
+        patch.setattr(make_state, "open_speech", lambda *_: Speech(TellsTimes(), Recordings(LIMITS)))
         with run_app(FakeLLM(model), max_audio_bytes=MAX_BYTES) as running:
             yield running
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cadence.core.kv_spec import LayerKV
+from cadence.core.model.kv_spec import LayerKV
 from cadence.device.calls import Calls
 from cadence.device.dtypes import DTYPES
 from cadence.kernels.cpu.ops import CpuOps

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.triton_mode import DEVICE, interpreted_examples  # isort: skip - before anything that imports triton
 
-from cadence.core.media import SEGMENT
+from cadence.core.inputs.media import SEGMENT
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.rope import CpuRopeOps
 from cadence.kernels.cpu.runtime.library import CpuLibrary

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.device
 LENGTH = 40
 ENDS = {
     "opt": ("embed_tokens", "lm_head"),
-    **dict.fromkeys(("gpt2", "gptj", "mpt"), ("wte", "lm_head")),
+    **dict.fromkeys(("gpt2", "gptj", "codegen", "mpt"), ("wte", "lm_head")),
     **dict.fromkeys(("bloom", "falcon"), ("word_embeddings", "lm_head")),
     "gpt_neox": ("embed_in", "embed_out"),
 }
@@ -34,6 +34,7 @@ FUSED = {
     **{family: ["query_key_value", "dense", *_MLP] for family in ("bloom", "falcon", "gpt_neox")},
     "mpt": ["Wqkv", "out_proj", "up_proj", "down_proj"],
     "gptj": ["q_proj", "k_proj", "v_proj", "out_proj", "fc_in", "fc_out"],
+    "codegen": ["qkv_proj", "out_proj", "fc_in", "fc_out"],
     "phi": ["q_proj", "k_proj", "v_proj", "dense", "fc1", "fc2"],
     "starcoder2": ["q_proj", "k_proj", "v_proj", "o_proj", "c_fc", "c_proj"],
     **{family: ["q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "down_proj"] for family in ("glm", "glm4")},

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from cadence.core.lora_request import LoRARequest
+from cadence.engine import build
 from cadence.runner import shapes
 from cadence.scheduler.decode_times import DecodeTimes
+from cadence.scheduler.features.states.feature import StateSnapshots
 from tests.helpers.adapters import make_adapter, save_adapter
-from tests.helpers.seeing import SeeingOracle
+from tests.helpers.seeing import QwenOracle, SeeingOracle
 from tests.helpers.tiny_seq2seq import Seq2SeqOracle
 from tests.matrix.compiled_grammars import CompiledGrammars
-from tests.matrix.families import EVERY_FAMILY, FAMILIES, HAVING, UNUSUAL, WITH_ENCODER, WITH_PICTURES, make_family
-from tests.matrix.features import LORA, TWO_LORAS
+from tests.matrix.families import (
+    EVERY_FAMILY,
+    FAMILIES,
+    HAVING,
+    STATES_ALONE,
+    STATES_BESIDE,
+    UNUSUAL,
+    WITH_AXES,
+    WITH_ENCODER,
+    WITH_PICTURES,
+    make_family,
+)
+from tests.matrix.features import LORA, PLAIN, TWO_LORAS
 from tests.matrix.runs import Matrix, MatrixOf
 
 FORWARD_S = 1e-4
@@ -28,6 +42,11 @@ TRAINED = {
 OF_BOTH_SIDES = {  # of a model with an encoder
     LORA.name: {"r": 4, "target_modules": ["q_proj", "v_proj", "fc1"]},
     TWO_LORAS.name: {"r": 8, "target_modules": ["k_proj", "out_proj", "fc2"]},
+}
+
+BESIDE_STATES = {  # of a model with states; more of them, and what it says would never repeat what stood before
+    LORA.name: {"r": 4, "lora_alpha": 4, "target_modules": ["in_proj"]},
+    TWO_LORAS.name: {"r": 8, "lora_alpha": 4, "target_modules": ["in_proj"]},
 }
 
 
@@ -77,13 +96,14 @@ def matrix_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPa
             if family == WITH_ENCODER:
                 model = Seq2SeqOracle(directory(family)).model
                 save_adapter(model, path, seed=number, lora_alpha=16, task_type="SEQ_2_SEQ_LM", **OF_BOTH_SIDES[name])
-            elif family == WITH_PICTURES:
+            elif family in (WITH_PICTURES, WITH_AXES):
                 matrices = "|".join(config["target_modules"])
                 language = {**config, "target_modules": rf".*language_model.*\.({matrices})"}
-                model = SeeingOracle(directory(family)).model
+                model = (SeeingOracle if family == WITH_PICTURES else QwenOracle)(directory(family)).model
                 save_adapter(model, path, seed=number, lora_alpha=16, task_type="CAUSAL_LM", **language)
             else:
-                make_adapter(directory(family), path, seed=number, lora_alpha=16, **config)
+                own = BESIDE_STATES[name] if family in (STATES_ALONE, STATES_BESIDE) else config
+                make_adapter(directory(family), path, seed=number, **{"lora_alpha": 16, **own})
             made[name] = LoRARequest(name, number, str(path))
         return made
 
@@ -107,6 +127,12 @@ def every_forward_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(DecodeTimes, "observe", observe_fast)
     monkeypatch.setattr(DecodeTimes, "bound", lambda times, num_rows, seconds: None)
+
+
+@pytest.fixture(autouse=True)
+def every_snapshot_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The prompts are short."""
+    monkeypatch.setattr(build, "StateSnapshots", partial(StateSnapshots, least_gain=PLAIN["block_size"]))
 
 
 @pytest.fixture(autouse=True)

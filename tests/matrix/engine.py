@@ -47,7 +47,9 @@ from tests.matrix.work import Batch
 
 VICTIM_TOKENS = 3  # a victim is aborted once it has that many, in mid-burst where there are bursts ...
 LATEST = 7  # ... or once it has so many
+SLEEPS = {3: 1, 6: 2, 11: 1, 17: 2}  # levels, by the steps after which an engine sleeps
 NO_ADAPTERS: Mapping[str, LoRARequest] = {}
+AWAKE: Mapping[int, int] = {}
 MOST_STEPS = 2_000  # of one session, that compute: more means without end
 
 
@@ -224,8 +226,10 @@ class Session:
         aborts: bool,
         adapters: Mapping[str, LoRARequest] = NO_ADAPTERS,
         prompt_of: Callable[[list[int]], Any] = list,
+        sleeps: Mapping[int, int] = AWAKE,
     ) -> None:
-        """adapters: by the feature that they are; prompt_of: what a request of some tokens is given as"""
+        """adapters: by the feature that they are; prompt_of: what a request of some tokens is given as; sleeps: levels,
+        by the steps after which the engine sleeps for a moment"""
         self.engine = engine
         self.trace = trace
         self.outputs: dict[str, RequestOutput] = {}  # of all that have finished
@@ -235,6 +239,7 @@ class Session:
         self._aborts = aborts
         self._adapters = adapters
         self._prompt_of = prompt_of
+        self._sleeps = dict(sleeps)
         self._bursts = engine.config.scheduler.burst_steps > 1
         self._num_probes = self._num_steps = 0
 
@@ -249,7 +254,14 @@ class Session:
         while self.engine.has_unfinished_requests():
             self._step()
 
+    def _sleep(self) -> None:
+        if level := self._sleeps.pop(self._num_steps, 0):
+            self.engine.sleep(level)
+            self.engine.wake_up(["weights"])
+            self.engine.wake_up(["kv_cache"])
+
     def _step(self) -> None:
+        self._sleep()
         newest = self.trace.newest
         outputs = self.engine.step()
         self._num_steps += self.trace.newest is not newest  # others wait, for a grammar that another process compiles

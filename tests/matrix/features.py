@@ -88,9 +88,10 @@ MODEL_DRAFTS = Feature(
 STAGES = Feature("pipeline stages", "`pipeline_parallel_size`", {"pipeline_parallel_size": 2, "async_scheduling": True})
 FP8_CACHE = Feature("fp8 KV cache", "`kv_cache_dtype`; a checkpoint made for it", {"kv_cache_dtype": "fp8"})
 INT4_CACHE = Feature("int4 KV cache", "`kv_cache_dtype`, on the CPU", {"kv_cache_dtype": "int4"})
+SLEEP = Feature("sleep", "`LLM.sleep`, `wake_up`; `/sleep`")
 ENGINE = (
     *(MULTI_STEP, AUTOMATIC, ASYNC, CHUNKED, PREFIX, PREEMPTION, GRAPHS, ABORT, SPECULATION, MODEL_DRAFTS),
-    *(STAGES, FP8_CACHE, INT4_CACHE),
+    *(STAGES, FP8_CACHE, INT4_CACHE, SLEEP),
 )
 CACHES = frozenset({FP8_CACHE.name, INT4_CACHE.name})  # they give other numbers: those of a plain engine with the same
 
@@ -153,7 +154,8 @@ FOR_ADAPTERS: dict[str, Any] = {"enable_lora": True, "max_loras": 2, "max_lora_r
 GRAMMARS = frozenset({JSON_SCHEMA.name, REGEX.name, FORCED_CALL.name})
 CROSS = Feature("cross attention", "a model with an encoder: `encoder_prompt`, audio")
 PICTURES = Feature("pictures", "a model that sees: `multi_modal_data`, `image_url`")
-MODEL = (CROSS, PICTURES)
+STATES = Feature("states", "a model with layers that keep a state in place of keys: Mamba, Jamba")
+MODEL = (CROSS, PICTURES, STATES)
 FEATURES = {feature.name: feature for feature in MODEL + ENGINE + REQUEST}
 
 Cell = tuple[str, str]  # names, in the order of the lists above
@@ -180,9 +182,11 @@ ONE_OR_OTHER: dict[Cell, str] = {
     },
 }
 
-# Pairs that are refused in a sentence (tests/e2e/test_encoder_decoder.py).
+# Pairs that no model has, or that are refused in a sentence (tests/e2e/test_encoder_decoder.py).
 REFUSED: dict[Cell, str] = {
     (CROSS.name, PICTURES.name): "a model has an encoder, or it sees",
+    (CROSS.name, STATES.name): "a model has an encoder, or it keeps states",
+    (PICTURES.name, STATES.name): "a model sees, or it keeps states",
     (CROSS.name, EMBEDDING.name): "a model with an encoder gives texts",
 }
 
@@ -190,7 +194,7 @@ REFUSED: dict[Cell, str] = {
 DULLED_BY: dict[str, frozenset[str]] = {
     MULTI_STEP.name: frozenset({PREEMPTION.name}),  # bursts shrink
     AUTOMATIC.name: frozenset({PREEMPTION.name, CHUNKED.name, STAGES.name}),  # rows wait, or take turns instead
-    PREFIX.name: frozenset({PREEMPTION.name}),  # cached blocks are taken by others
+    PREFIX.name: frozenset({PREEMPTION.name, SLEEP.name}),  # cached blocks are taken by others, or forgotten
     PREEMPTION.name: frozenset({MODEL_DRAFTS.name}),  # blocks reserved for drafts keep others out
     STAGES.name: frozenset({PREEMPTION.name}),  # too few rows for every stage
     CHUNKED.name: frozenset({PREFIX.name}),  # of a prompt whose beginning is cached, one chunk is left

@@ -29,8 +29,10 @@ models, and all requests on each engine feature.
 
 {model}
 
-Each request of such a model brings a content for its encoder, or a picture or two among its tokens. `make test` runs
-all of them on engines that together have every feature, `make wide` on all of the engines.
+Each request of such a model brings a content for its encoder, or a picture or two among its tokens; of models with
+states one has no attention, another has it in some layers. Of models that see, one has tokens that turn by lines and
+columns of pictures. `make test` runs all of them on engines that together have
+every feature, `make wide` on all of the engines.
 
 ## Of an engine
 

@@ -21,6 +21,7 @@ from tests.matrix.features import (
     ONE_OR_OTHER,
     PREEMPTION,
     PREFIX,
+    SLEEP,
     SPECULATION,
     STAGES,
 )
@@ -50,7 +51,7 @@ BESIDE_ENCODER: list[Point] = [
     tuple(name for name in _NAMES if name in {each.name for each in together})
     for together in (
         (MULTI_STEP, ASYNC, CHUNKED, GRAPHS, ABORT, SPECULATION),
-        (ASYNC, PREFIX, STAGES, FP8_CACHE, MODEL_DRAFTS),
+        (ASYNC, PREFIX, STAGES, FP8_CACHE, MODEL_DRAFTS, SLEEP),
         (MULTI_STEP, CHUNKED, GRAPHS, ABORT, MODEL_DRAFTS),
         (AUTOMATIC, PREFIX, PREEMPTION, SPECULATION, INT4_CACHE),
     )
@@ -61,7 +62,29 @@ BESIDE_PICTURES: list[Point] = [
     tuple(name for name in _NAMES if name in {each.name for each in together})
     for together in (
         (MULTI_STEP, ASYNC, CHUNKED, GRAPHS, ABORT, SPECULATION),
-        (ASYNC, CHUNKED, STAGES, FP8_CACHE, MODEL_DRAFTS),
+        (ASYNC, CHUNKED, STAGES, FP8_CACHE, MODEL_DRAFTS, SLEEP),
+        (AUTOMATIC, PREFIX, PREEMPTION, SPECULATION, INT4_CACHE),
+    )
+]
+
+# Of one whose positions have axes: what that may touch.
+BESIDE_AXES: list[Point] = [
+    tuple(name for name in _NAMES if name in {each.name for each in together})
+    for together in ((MULTI_STEP, ASYNC, CHUNKED, PREFIX, GRAPHS, MODEL_DRAFTS),)
+]
+
+# Of models with states, without attention and beside it: every feature, in few engines.
+BESIDE_STATES: list[Point] = [
+    tuple(name for name in _NAMES if name in {each.name for each in together})
+    for together in (
+        (MULTI_STEP, ASYNC, CHUNKED, GRAPHS, ABORT, SPECULATION),
+        (AUTOMATIC, PREFIX, MODEL_DRAFTS, STAGES, SLEEP),
+    )
+]
+BESIDE_BOTH: list[Point] = [
+    tuple(name for name in _NAMES if name in {each.name for each in together})
+    for together in (
+        (ASYNC, CHUNKED, PREFIX, STAGES, FP8_CACHE, GRAPHS, SLEEP),
         (AUTOMATIC, PREFIX, PREEMPTION, SPECULATION, INT4_CACHE),
     )
 ]

@@ -14,9 +14,20 @@ from cadence.core.lora_request import LoRARequest
 from cadence.engine.llm_engine import LLMEngine
 from tests.matrix.compare import begins_alike, difference, search_difference
 from tests.matrix.compiled_grammars import CompiledGrammars
-from tests.matrix.engine import Session, Trace, open_engine, stats_of
+from tests.matrix.engine import AWAKE, SLEEPS, Session, Trace, open_engine, stats_of
 from tests.matrix.families import lacking, prompt_of
-from tests.matrix.features import ABORT, CACHES, FEATURES, FOR_ADAPTERS, GRAPHS, PLAIN, PREEMPTION, PREFIX, SPECULATION
+from tests.matrix.features import (
+    ABORT,
+    CACHES,
+    FEATURES,
+    FOR_ADAPTERS,
+    GRAPHS,
+    PLAIN,
+    PREEMPTION,
+    PREFIX,
+    SLEEP,
+    SPECULATION,
+)
 from tests.matrix.points import ALONE, MANY, PAIRS, Point
 from tests.matrix.work import Batch, adapter_batches, batches
 
@@ -92,7 +103,8 @@ class Matrix:
 
     def run_rounds(self, point: Point, rounds: list[list[Batch]], with_adapters: bool) -> Run:
         engine, trace = self._open(point, with_adapters, plain=False)
-        sessions = [self._session(engine, trace, ABORT.name in point) for _ in rounds]
+        sleeps = SLEEPS if SLEEP.name in point else AWAKE
+        sessions = [self._session(engine, trace, ABORT.name in point, sleeps) for _ in rounds]
         for session, each in zip(sessions, rounds, strict=True):
             for batch in each:
                 session.run(batch)
@@ -108,8 +120,8 @@ class Matrix:
             for name, features, told in _differences(session, wanted)
         ]
 
-    def _session(self, engine: LLMEngine, trace: Trace, aborts: bool) -> Session:
-        return Session(engine, trace, aborts, self.adapters, partial(prompt_of, self.family))
+    def _session(self, engine: LLMEngine, trace: Trace, aborts: bool, sleeps: Mapping[int, int] = AWAKE) -> Session:
+        return Session(engine, trace, aborts, self.adapters, partial(prompt_of, self.family), sleeps)
 
     def _open(self, point: Point, with_adapters: bool, plain: bool) -> tuple[LLMEngine, Trace]:
         options: dict[str, Any] = {**PLAIN, **self._sizes, **(FOR_ADAPTERS if with_adapters else {})}

@@ -12,7 +12,16 @@ from itertools import combinations
 
 import pytest
 
-from tests.matrix.families import EVERY_FAMILY, WITH_ENCODER, WITH_PICTURES, having, lacking
+from tests.matrix.families import (
+    EVERY_FAMILY,
+    STATES_ALONE,
+    STATES_BESIDE,
+    WITH_AXES,
+    WITH_ENCODER,
+    WITH_PICTURES,
+    having,
+    lacking,
+)
 from tests.matrix.features import (
     CELLS,
     ENGINE,
@@ -28,7 +37,18 @@ from tests.matrix.features import (
 )
 from tests.matrix.narrow import narrowed
 from tests.matrix.page import PAGE, render
-from tests.matrix.points import ALONE, BESIDE_ADAPTERS, BESIDE_ENCODER, BESIDE_PICTURES, MANY, PAIRS, Point
+from tests.matrix.points import (
+    ALONE,
+    BESIDE_ADAPTERS,
+    BESIDE_AXES,
+    BESIDE_BOTH,
+    BESIDE_ENCODER,
+    BESIDE_PICTURES,
+    BESIDE_STATES,
+    MANY,
+    PAIRS,
+    Point,
+)
 from tests.matrix.runs import Fault, Matrix, MatrixOf, Run, chosen, search_features, served
 from tests.matrix.seen import features_were_on
 
@@ -42,6 +62,10 @@ ALWAYS: list[Engine] = [
     *((WITH_ENCODER, point, True) for point in BESIDE_ENCODER[-1:]),
     *((WITH_PICTURES, point, False) for point in BESIDE_PICTURES),
     *((WITH_PICTURES, point, True) for point in BESIDE_PICTURES[-1:]),
+    *((WITH_AXES, point, False) for point in BESIDE_AXES),
+    *((STATES_ALONE, point, False) for point in BESIDE_STATES),
+    *((STATES_BESIDE, point, False) for point in BESIDE_BOTH),
+    *((STATES_BESIDE, point, True) for point in BESIDE_BOTH[-1:]),
 ]
 OFTEN_ENOUGH = 3  # engines that look at each pair of request features
 FIRST, *OTHERS = EVERY_FAMILY
@@ -49,9 +73,16 @@ FIRST, *OTHERS = EVERY_FAMILY
 
 # Of features alone, what two groups of KV blocks over one pool make different; with experts, all.
 OF_OTHERS = dict.fromkeys(OTHERS, ALONE)
-OF_OTHERS[WITH_ENCODER] = OF_OTHERS[WITH_PICTURES] = []  # all that they have, together with others
-TOGETHER = {WITH_ENCODER: BESIDE_ENCODER, WITH_PICTURES: BESIDE_PICTURES}
+TOGETHER = {
+    WITH_ENCODER: BESIDE_ENCODER,
+    WITH_PICTURES: BESIDE_PICTURES,
+    WITH_AXES: BESIDE_AXES,
+    STATES_ALONE: BESIDE_STATES,
+    STATES_BESIDE: BESIDE_BOTH,
+}
+OF_OTHERS |= {family: [] for family in TOGETHER}  # all that they have, together with others
 ADAPTED = dict.fromkeys(OTHERS, BESIDE_ADAPTERS[-1:]) | {family: points[-1:] for family, points in TOGETHER.items()}
+ADAPTED[STATES_ALONE] = ADAPTED[WITH_AXES] = []
 OF_OTHERS["gemma2"] = [
     (name,) for name in ("chunked prefill", "prefix caching", "preemption", "speculation", "int4 KV cache")
 ]

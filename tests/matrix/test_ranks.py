@@ -1,6 +1,7 @@
 """Engines whose layers are shared by two ranks: all that the matrix asks of each, and the answers of the plain one.
 
-`make matrix-ranks` runs every engine of the matrix so; two with many features, one beside adapters, run each time.
+`make matrix-ranks` runs every engine of the matrix so; two with many features, one beside adapters, run each time, and
+one of a model with states.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cadence import RequestOutput
+from tests.matrix.families import STATES_BESIDE
 from tests.matrix.features import (
     ASYNC,
     AUTOMATIC,
@@ -19,6 +21,7 @@ from tests.matrix.features import (
     MODEL_DRAFTS,
     MULTI_STEP,
     PREEMPTION,
+    PREFIX,
     SPECULATION,
     Feature,
 )
@@ -28,6 +31,7 @@ from tests.matrix.runs import Matrix, MatrixOf
 pytestmark = pytest.mark.engine
 
 FAMILY = "llama"
+WITH_STATES: Point = tuple(feature.name for feature in (MULTI_STEP, ASYNC, PREFIX, SPECULATION))
 
 
 def names_of(*features: Feature) -> Point:
@@ -47,15 +51,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(("point", "with_adapters"), engines, ids=ids)
 
 
+def on_two_ranks(family: str, matrix_of: MatrixOf, tiny_model: Callable[[str], Path]) -> Matrix:
+    one = matrix_of(family)
+    return Matrix(family, tiny_model(family), one.adapters, one.grammars, {"tensor_parallel_size": 2})
+
+
 @pytest.fixture(scope="module")
 def shared(matrix_of: MatrixOf, tiny_model: Callable[[str], Path]) -> Matrix:
-    one = matrix_of(FAMILY)
-    return Matrix(FAMILY, tiny_model(FAMILY), one.adapters, one.grammars, {"tensor_parallel_size": 2})
+    return on_two_ranks(FAMILY, matrix_of, tiny_model)
 
 
 def test_every_engine_says_the_same(shared: Matrix, point: Point, with_adapters: bool) -> None:
     faults = shared.faults(shared.run(point, with_adapters), point)
     assert not faults, f"{len(faults)} differ\n" + "\n".join(map(str, faults[:5]))
+
+
+def test_states_are_shared_by_ranks(matrix_of: MatrixOf, tiny_model: Callable[[str], Path]) -> None:
+    shared = on_two_ranks(STATES_BESIDE, matrix_of, tiny_model)
+    run = shared.run(WITH_STATES)
+    faults = shared.faults(run, WITH_STATES)
+    assert not faults, f"{len(faults)} differ\n" + "\n".join(map(str, faults[:5]))
+    assert run.stats.states.restored > 10
 
 
 def tokens(output: RequestOutput) -> list[list[int]]:

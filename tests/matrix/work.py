@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from cadence import SamplingParams
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind
 from tests.matrix import features
 from tests.matrix.features import (

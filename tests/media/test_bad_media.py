@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import IMAGE, VIDEO
+from cadence.core.inputs.media import IMAGE, VIDEO
 from cadence.media.decode import decode_picture
 from cadence.media.fetch.addresses import resolved
 from cadence.media.fetch.read_url import UrlReader

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import IMAGE, VIDEO
+from cadence.core.inputs.media import IMAGE, VIDEO
 from cadence.media.chat_parts import medium_part, split_media
 from cadence.media.parts import MediaPart
 from cadence.text.chat_template import ChatRequest, ChatTemplates

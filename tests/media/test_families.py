@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from tokenizers import Tokenizer
 
-from cadence.core.media import IMAGE
+from cadence.core.inputs.media import IMAGE
 from cadence.media.family import FamilyFiles, MediaFamily, Prepared, open_family
 from cadence.media.picture import Picture
 from cadence.models.vision.patches import PixelScale

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import IMAGE, VIDEO
+from cadence.core.inputs.media import IMAGE, VIDEO
 from cadence.media.fetch.addresses import is_public
 from cadence.media.fetch.read_url import UrlReader
 from cadence.media.limits import DEFAULT_LIMITS, MediaAccess

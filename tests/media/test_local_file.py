@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import IMAGE
+from cadence.core.inputs.media import IMAGE
 from cadence.media.fetch.read_url import UrlReader
 from cadence.media.limits import MediaAccess, MediaLimits
 from cadence.media.parts import MediaPart

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cadence.core.errors import InvalidRequestError, ModelFileError
-from cadence.core.media import IMAGE, MOST_SEGMENTS, VIDEO, MediaItem
+from cadence.core.inputs.media import IMAGE, MOST_SEGMENTS, VIDEO, MediaItem
 from cadence.media.families.qwen_vl import QwenFamily, most_cells, size_within
 from cadence.media.family import FamilyFiles, Prepared, open_family
 from cadence.media.picture import Picture

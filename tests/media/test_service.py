@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import IMAGE, VIDEO
+from cadence.core.inputs.media import IMAGE, VIDEO
 from cadence.entrypoints.media import service as service_module
 from cadence.entrypoints.media.held_bytes import HeldBytes
 from cadence.entrypoints.media.pending import NO_PENDING, PendingMedia

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import VIDEO
+from cadence.core.inputs.media import VIDEO
 from cadence.media.as_media import as_video
 from cadence.media.fetch.reader import MediaReader
 from cadence.media.io_options import sampling_of

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from cadence.core.architectures import ARCHITECTURES
 from cadence.core.errors import ConfigError
-from cadence.models.layers.rotary import Rotary
+from cadence.core.model.architectures import ARCHITECTURES
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.registry import model_class
 from tests.helpers.one_sequence import OneSequence, load
 from tests.helpers.oracle import load_oracle, logprobs
@@ -117,6 +117,21 @@ def test_smollm3_left_out_settings_are_those_of_transformers(tiny_model: Callabl
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "model.safetensors").symlink_to(directory / "model.safetensors")
     close(OneSequence(load(tmp_path)).feed(ids), logprobs(load_oracle(tmp_path), ids))
+
+
+def test_codegen_has_heads_in_quarters_and_old_files_a_mask(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    directory, ids = tiny_model("codegen"), tokens(60)
+    config = json.loads((directory / "config.json").read_text())
+    left_out = ("n_inner", "activation_function", "layer_norm_epsilon", "tie_word_embeddings")
+    (tmp_path / "config.json").write_text(json.dumps({key: config[key] for key in config if key not in left_out}))
+    mask = {"transformer.h.0.attn.causal_mask": torch.ones(1, 1, 4, 4, dtype=torch.uint8)}
+    save_file(load_file(directory / "model.safetensors") | mask, tmp_path / "model.safetensors")
+    close(OneSequence(load(tmp_path)).feed(ids), logprobs(load_oracle(directory), ids))
+    (tmp_path / "config.json").write_text(json.dumps(config | {"n_head": 2}))
+    with pytest.raises(ConfigError, match="n_head must be a multiple of 4, found 2"):
+        load(tmp_path, fmt="dummy")
 
 
 def test_tied_embeddings_share_storage(tiny_model: Callable[[str], Path]) -> None:

@@ -5,20 +5,27 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn import functional as F
 
 from cadence import LLM, ModelRegistry, SamplingParams, vllm
-from cadence.core import model_registry
 from cadence.core.errors import ConfigError, ModelFileError
-from cadence.core.model_heads import MODEL_CLASSES
+from cadence.core.model import model_registry
+from cadence.core.model.model_heads import MODEL_CLASSES
+from tests.arch.source import ROOT
 
 pytestmark = pytest.mark.engine
 
 OURS = "cadence.models.llama:LlamaForCausalLM"
+EXAMPLE = ROOT / "examples/out_of_tree"
+PARTS = [f"self_attn.{name}_proj" for name in "qkvo"] + [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
 OPTIONS: dict[str, Any] = {"dtype": "float32", "max_model_len": 64, "num_gpu_blocks_override": 16}
 
 
@@ -117,3 +124,55 @@ def test_a_class_that_is_no_model_of_ours(renamed: Path) -> None:
     ModelRegistry.register_model("XyzzyForCausalLM", "torch.nn:Linear")
     with pytest.raises(ConfigError, match=r"torch\.nn:Linear is none that runs here: a model is a class over"):
         tokens(renamed)
+
+
+def duet(config: dict[str, Any], weights: dict[str, torch.Tensor], ids: list[int]) -> torch.Tensor:
+    """By plain torch: logits of each token [T, vocab]."""
+    heads, kv_heads, hidden = (
+        config["num_attention_heads"], config["num_key_value_heads"], config["hidden_size"],
+    )  # fmt: skip
+    size, count = hidden // heads, len(ids)
+    angles = torch.arange(count)[:, None] * 10_000.0 ** (-torch.arange(0, size, 2) / size)
+    cos, sin = angles.cos(), angles.sin()
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        one, other = x.chunk(2, dim=-1)
+        return torch.cat((one * cos - other * sin, other * cos + one * sin), dim=-1)
+
+    def normed(x: torch.Tensor, name: str) -> torch.Tensor:
+        return F.rms_norm(x, (hidden,), weights[name], config["rms_norm_eps"])
+
+    x = weights["model.embed_tokens.weight"][ids]
+    for index in range(config["num_hidden_layers"]):
+        layer = {name: weights[f"model.layers.{index}.{name}.weight"] for name in PARTS}
+        h = normed(x, f"model.layers.{index}.norm.weight")
+        q, k, v = ((h @ layer[f"self_attn.{name}_proj"].T).view(count, -1, size).transpose(0, 1) for name in "qkv")
+        k, v = (each.repeat_interleave(heads // kv_heads, dim=0) for each in (turned(k), v))
+        attended = (
+            F.scaled_dot_product_attention(turned(q), k, v, is_causal=True).transpose(0, 1).reshape(count, hidden)
+        )
+        inner = F.silu(h @ layer["mlp.gate_proj"].T) * (h @ layer["mlp.up_proj"].T)
+        x = x + attended @ layer["self_attn.o_proj"].T + inner @ layer["mlp.down_proj"].T
+    return normed(x, "model.norm.weight") @ weights["lm_head.weight"].T
+
+
+def test_the_example_of_a_package(
+    tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its class found by the entry point that its pyproject.toml has, and its tokens those of plain torch."""
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+    entries = "".join(f"{name} = {path}\n" for name, path in project["entry-points"]["cadence.models"].items())
+    installed(tmp_path / "site", f"[cadence.models]\n{entries}", monkeypatch)
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    model, llama = tmp_path / "model", tiny_model("llama")
+    shutil.copytree(llama, model)
+    config = json.loads((llama / "config.json").read_text()) | {"architectures": ["DuetForCausalLM"]}
+    (model / "config.json").write_text(json.dumps(config | {"model_type": "duet"}))
+    weights = load_file(model / "model.safetensors")
+    for name in [name for name in weights if name.endswith("post_attention_layernorm.weight")]:
+        del weights[name]
+    weights = {name.replace("input_layernorm", "norm"): tensor for name, tensor in weights.items()}
+    save_file(weights, model / "model.safetensors")
+    found = tokens(model)
+    logits = duet(config, weights, [5, 6, 7, *found])
+    assert found == logits[2:-1].argmax(dim=1).tolist()

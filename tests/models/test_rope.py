@@ -10,8 +10,8 @@ import torch
 from cadence.core.errors import ConfigError
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.models.interface.build import BuildContext
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import Rotary
 
 pytestmark = pytest.mark.device
 

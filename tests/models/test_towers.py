@@ -16,7 +16,7 @@ from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.hf import load_hf_config
 from cadence.config.media_config import resolve_media
 from cadence.config.reference import ModelFiles
-from cadence.core.media import IMAGE
+from cadence.core.inputs.media import IMAGE
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.interface.ops import Ops

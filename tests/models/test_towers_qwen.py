@@ -15,7 +15,7 @@ from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import ConfigError
-from cadence.core.media import IMAGE, VIDEO
+from cadence.core.inputs.media import IMAGE, VIDEO
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.reference.ops import ReferenceOps

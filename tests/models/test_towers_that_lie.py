@@ -16,7 +16,7 @@ from cadence.config.hf import load_hf_config
 from cadence.config.reference import find_model
 from cadence.config.tower_file import with_tower
 from cadence.core.errors import CadenceError, ModelFileError
-from cadence.core.media import IMAGE
+from cadence.core.inputs.media import IMAGE
 from cadence.gguf.file import GGUFFile
 from cadence.media.family import FamilyFiles, open_family
 from tests.helpers import lies

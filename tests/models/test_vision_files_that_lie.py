@@ -14,7 +14,7 @@ from cadence.config.files import fields, processor_fields
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import CadenceError
-from cadence.core.media import IMAGE
+from cadence.core.inputs.media import IMAGE
 from cadence.media.family import FamilyFiles, open_family
 from cadence.media.picture import Picture
 from tests.helpers import lies

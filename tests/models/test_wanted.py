@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cadence.core.kv_spec import plan_layout
+from cadence.core.model.kv_spec import plan_layout
 from cadence.device.calls import Calls, CommandGraph
 from cadence.device.cpu import CpuDevice
 from cadence.kernels.cpu.ops import CpuOps

@@ -108,7 +108,7 @@ MUTANTS = (
     ),
     Mutant(
         "models: rotations turn the other way",
-        "models/layers/rotary.py",
+        "models/layers/positions/rotary.py",
         "angles.sin() * magnitude",
         "-angles.sin() * magnitude",
         ("models", "e2e/test_transformers_parity.py"),
@@ -119,6 +119,20 @@ MUTANTS = (
         "return values.sub_(1.0)",
         "return values",
         ("gguf",),
+    ),
+    Mutant(
+        "GGUF: queries, keys and values stay apart where a checkpoint has them head by head",
+        "gguf/weights.py",
+        "if piece.layout is not Layout.HEADS_APART:",
+        "if piece.layout is not Layout.QUERY_PAIRS:",
+        ("gguf/test_families.py",),
+    ),
+    Mutant(
+        "GGUF: a Mamba-2 norms its groups together",
+        "gguf/state_config.py",
+        '"n_groups": groups,\n        "mamba_norm_groups": groups,\n    }\n\n\ndef _attending',
+        '"n_groups": groups,\n        "mamba_norm_groups": 1,\n    }\n\n\ndef _attending',
+        ("gguf/test_families.py",),
     ),
     Mutant(
         "LoRA: rank-stabilised adapters are scaled as others",

@@ -12,7 +12,7 @@ import torch
 
 from cadence.core.errors import CadenceError, ConfigError
 from cadence.core.lora_request import LoRARequest
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.entrypoints.llm import LLM
 from tests.helpers.adapters import make_adapter
 from tests.helpers.oracle import load_oracle

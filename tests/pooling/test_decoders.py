@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.entrypoints.llm import LLM
 from tests.helpers.oracle import load_oracle
 from tests.helpers.tiny_models import MAX_LEN, make_tiny

@@ -12,7 +12,7 @@ import transformers
 
 from cadence.core.errors import AdapterError
 from cadence.core.lora_request import LoRARequest
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.entrypoints.llm import LLM
 from tests.helpers.adapters import save_adapter
 from tests.helpers.tiny_encoders import make_encoder, states_of

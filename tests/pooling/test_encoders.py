@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cadence.core.errors import ConfigError, InvalidRequestError, ModelFileError
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.entrypoints.llm import LLM
 from tests.helpers.tiny_encoders import FAMILIES, POSITIONS, make_encoder, states_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cadence.core.pooling import CLASSIFY, EMBED, LAST, NONE, SIGMOID, SOFTMAX, PoolingSpec
+from cadence.core.pooled.pooling import CLASSIFY, EMBED, LAST, NONE, SIGMOID, SOFTMAX, PoolingSpec
 from cadence.runner.features.pooling.finish import finished, finished_each
 
 pytestmark = pytest.mark.device

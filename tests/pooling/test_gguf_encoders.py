@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from cadence.core.errors import WeightsError
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.entrypoints.llm import LLM
 from cadence.gguf.names import PLACES
 from tests.helpers.gguf_files import add_metadata

@@ -17,8 +17,8 @@ from cadence.config.pooling import PoolingConfig, TextForm
 from cadence.config.reference import ModelFiles
 from cadence.config.resolve_pooling import resolve_pooling, served_as
 from cadence.core.errors import ConfigError, InvalidRequestError, ModelFileError, WeightsError
-from cadence.core.pooling import NONE, SIGMOID, SOFTMAX
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling import NONE, SIGMOID, SOFTMAX
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.entrypoints.llm import LLM
 from tests.helpers.oracle import load_oracle
 from tests.helpers.tiny_encoders import make_encoder, states_of

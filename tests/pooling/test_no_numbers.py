@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cadence.core.pooling import SIGMOID, SOFTMAX, PoolingSpec
+from cadence.core.pooled.pooling import SIGMOID, SOFTMAX, PoolingSpec
 from cadence.kernels.reference.torch_ops import TorchOps
 from cadence.runner.features.pooling.finish import finished
 from cadence.runner.features.pooling.sums import means

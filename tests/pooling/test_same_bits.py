@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cadence import SamplingParams
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.entrypoints.llm import LLM
 from tests.helpers.tiny_models import make_tiny
 

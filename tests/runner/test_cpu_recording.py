@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cadence import LLM, SamplingParams
-from cadence.core.architectures import ARCHITECTURES, ENCODER_DECODERS, ENCODERS, SEEING
+from cadence.core.model.architectures import ARCHITECTURES, ENCODER_DECODERS, ENCODERS, SEEING
 from cadence.device.calls import Calls, CommandGraph
 from tests.helpers.tiny_models import FAMILIES
 from tests.helpers.tiny_states import STATE_FAMILIES

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cadence.core.contract.control import ALLOCATE_KV
-from cadence.core.encoder_input import ENCODER
+from cadence.core.inputs.encoder_input import ENCODER
 from tests.helpers.encoded_rows import length_of, work_of
 from tests.helpers.encoder_plans import (
     PER_ROW,

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cadence.core.kv_spec import KV_DTYPES, LayerKV, plan_layout
+from cadence.core.model.kv_spec import KV_DTYPES, LayerKV, plan_layout
 from cadence.device.cpu import CpuDevice
 from cadence.runner.caches.storage import VIEWS, allocate_kv_cache
 from cadence.scheduler.kv.kinds.choose import KINDS

@@ -16,7 +16,7 @@ from cadence import LLM, SamplingParams
 from cadence.config.speculative import SpeculativeConfig
 from cadence.core.contract.drafts import DRAFTS, DraftChanges
 from cadence.core.contract.step import NO_TOKEN, NewRow, RowPayloads, StepPayloads, StepPlan
-from cadence.core.kv_spec import plan_layout
+from cadence.core.model.kv_spec import plan_layout
 from cadence.device.calls import Calls, CommandGraph
 from cadence.device.cpu import CpuDevice
 from cadence.kernels.select import select_ops

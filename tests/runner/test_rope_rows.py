@@ -9,7 +9,7 @@ import torch
 
 from cadence.core.contract.media_work import RopeRow
 from cadence.core.contract.step import NewRow, RowPayloads
-from cadence.core.media import MEDIA, MOST_SEGMENTS, SEGMENT
+from cadence.core.inputs.media import MEDIA, MOST_SEGMENTS, SEGMENT
 from cadence.core.sampling_params import SamplingParams
 from cadence.device.cpu import CpuDevice
 from cadence.kernels.cpu.ops import CpuOps
@@ -18,8 +18,7 @@ from cadence.kernels.interface.ops import Rotation
 from cadence.kernels.interface.rope_ops import AxesTable
 from cadence.kernels.interface.row_ops import StepBatch
 from cadence.models.interface.model import ForwardContext
-from cadence.runner.features.media.rope import RopeTable
-from cadence.runner.shapes import ExactShapes
+from cadence.runner.features.media.rope import RopeTable, RopeTurns
 
 pytestmark = pytest.mark.device
 
@@ -47,7 +46,8 @@ def test_rows_are_found_anew_by_what_was_recorded() -> None:
     device = CpuDevice(1)
     ops = CpuOps(device.calls)
     axes = AxesTable(COS_SIN, torch.arange(3, dtype=torch.int32))
-    table = RopeTable(device, 4, ops, ExactShapes(4, 16, recorded=True), axes)
+    table = RopeTable(device, 4)
+    turns = RopeTurns(device, ops, table.segments, axes, most_tokens=16)
     none = torch.empty(0, dtype=torch.int32)
     rows, positions = torch.tensor([2, 1], dtype=torch.int32), torch.tensor([2, 3, 4, 7])
     start = torch.tensor([0, 3, 4], dtype=torch.int32)
@@ -61,25 +61,24 @@ def test_rows_are_found_anew_by_what_was_recorded() -> None:
     table.add(2, row_of(2, PICTURE))
     table.add(1, row_of(1, None))
     table.flush()
-    graph, extended = device.record(lambda: table.extend(ctx, batch))
+    graph, extended = device.record(lambda: turns.extend(ctx, batch))
     places([PLACES[2], PLACES[3], PLACES[4], (7, 7, 7)], extended)
     table.remove(2)
     table.add(2, row_of(2, None))
     table.add(1, row_of(1, PICTURE))
     table.flush()
-    places([(2, 2, 2), (3, 3, 3), (4, 4, 4), PLACES[7]], graph.replay(lambda: table.extend(ctx, batch)))
+    places([(2, 2, 2), (3, 3, 3), (4, 4, 4), PLACES[7]], graph.replay(lambda: turns.extend(ctx, batch)))
     table.remove(1)
     table.flush()
     positions.copy_(torch.tensor([5, 6, 7, 5]))
-    places([(5, 5, 5), (6, 6, 6), (7, 7, 7), (5, 5, 5)], graph.replay(lambda: table.extend(ctx, batch)))
+    places([(5, 5, 5), (6, 6, 6), (7, 7, 7), (5, 5, 5)], graph.replay(lambda: turns.extend(ctx, batch)))
 
 
 def test_a_row_may_have_as_many_segments_as_a_prompt() -> None:
     device = CpuDevice(1)
-    axes = AxesTable(COS_SIN, torch.arange(3, dtype=torch.int32))
-    table = RopeTable(device, 2, CpuOps(device.calls), ExactShapes(2, 16, recorded=False), axes)
+    table = RopeTable(device, 2)
     segments = np.arange(MOST_SEGMENTS * SEGMENT).reshape(-1, SEGMENT)
     table.add(1, row_of(1, segments.tolist()))
     table.flush()
-    assert table._segments.lines[1].tolist() == segments.tolist()
-    assert table._segments.counts.tolist() == [0, MOST_SEGMENTS]
+    assert table.segments.lines[1].tolist() == segments.tolist()
+    assert table.segments.counts.tolist() == [0, MOST_SEGMENTS]

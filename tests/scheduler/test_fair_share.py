@@ -54,6 +54,31 @@ def test_a_thousand_long_prompts_of_one_hardly_delay_another(depth: int) -> None
     assert first_token_s(unfair[0]) > 1.0, "in the order of arrival it waits for them all"
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_steps_are_short_while_another_tenant_may_ask(depth: int) -> None:
+    """Readers would put up with 50 ms; from its second question on, a tenant waits for a quarter of that."""
+
+    def waits(num_prompts: int) -> list[float]:
+        paced = TimedWorld(seconds, 0.05, policy="fair", max_num_batched_tokens=8192, steps_in_flight=depth)
+        for _ in range(num_prompts):
+            paced.arrive(0.0, 6000, 20, tenant="greedy")
+        lines = [paced.arrive(0.5 + 0.2 * number, 2000, 10, tenant="modest") for number in range(8)]
+        paced.run()
+        return [first_token_s(line) for line in lines]
+
+    beside, alone = waits(300), waits(0)
+    decodes = 0.002  # of the other's requests, at most
+    assert max(beside[1:]) <= max(alone) + decodes + depth * (0.05 / 4 + decodes)
+
+
+def test_tenants_that_have_had_about_as_much_share_steps() -> None:
+    many = world(max_num_batched_tokens=8192)
+    for number in range(12):
+        many.arrive(0.0, 100, 4, tenant=f"tenant {number}")
+    many.run()
+    assert many.steps[0].prompt_tokens == 1200
+
+
 def seconds_of(tokens: int) -> float:
     return 0.001 + tokens / 100_000
 

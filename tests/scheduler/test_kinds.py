@@ -6,8 +6,8 @@ import pytest
 
 from cadence.core.contract.request import FinishReason
 from cadence.core.contract.step import StepPlan
-from cadence.core.encoder_input import ENCODER, EncoderInput
 from cadence.core.errors import InvalidRequestError
+from cadence.core.inputs.encoder_input import ENCODER, EncoderInput
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.kv.sizing import blocks_needed, max_len_that_fits
 from tests.helpers.toy_engine import ToyEngine, begun, check_tokens, make_config, make_engine

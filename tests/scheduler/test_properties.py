@@ -13,7 +13,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cadence.core.contract.request import FinishReason, StopRule
-from cadence.core.encoder_input import EncoderInput
+from cadence.core.inputs.encoder_input import EncoderInput
 from cadence.core.sampling_params import SamplingParams
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.features.drafts.policy import DraftPolicy

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cadence.core.attachments import KeysSpan
 from cadence.core.contract.step import StepPlan
-from cadence.core.state_spec import STATES, StateStats
+from cadence.core.inputs.attachments import KeysSpan
+from cadence.core.model.state_spec import STATES, StateStats
 from cadence.scheduler.features.states.feature import StateSnapshots
 from cadence.scheduler.features.states.snapshots import NO_SLOT, SeenPrefixes, Snapshots
 from cadence.scheduler.kv.kinds.block import RequestBlocks

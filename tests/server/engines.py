@@ -27,7 +27,7 @@ from cadence.core.contract.messages import EngineInfo
 from cadence.core.contract.request import EngineRequest
 from cadence.core.contract.step import NO_PLAN, Mail, PromptLogprobs, StepPlan, StepResult
 from cadence.core.contract.update import RequestUpdate
-from cadence.core.kv_spec import LayerKV, plan_layout
+from cadence.core.model.kv_spec import LayerKV, plan_layout
 from cadence.engine.core import EngineCore
 from cadence.engine.core_process import build_core, main
 from cadence.engine.grammar_preparer import GrammarPreparer

@@ -27,9 +27,9 @@ from cadence.core.errors import EngineDeadError
 from cadence.core.grammar import GrammarSpec
 from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import RequestOutput
-from cadence.core.pooled_outputs import PoolingOutput, PoolingRequestOutput, pooled
-from cadence.core.pooling import EMBED, PoolingSpec
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooled_outputs import PoolingOutput, PoolingRequestOutput, pooled
+from cadence.core.pooled.pooling import EMBED, PoolingSpec
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.metric import Metric
@@ -92,6 +92,9 @@ class FakeLLM:
         self.default_sampling: dict[str, Any] = {}
         self._death = ""
         self.paused: tuple[str, bool] | None = None  # how it was, while it is
+        self.slept: int | None = None  # the level, while it sleeps
+        self.slept_after = ""  # what became of requests that ran
+        self.woken: list[str] | None = None  # tags
         self.forgotten = 0  # times that its encoder cache was emptied
         self.step_age = 0.0
         self.started: list[str] = []  # ids of requests that reached the engine
@@ -240,6 +243,16 @@ class FakeLLM:
 
     async def is_paused(self) -> bool:
         return self.paused is not None
+
+    async def sleep(self, level: int = 1, mode: str = "keep") -> None:
+        self.slept, self.slept_after = level, mode
+
+    async def wake_up(self, tags: list[str] | None = None) -> None:
+        self.woken = tags
+        self.slept = None
+
+    async def is_sleeping(self) -> bool:
+        return self.slept is not None
 
     async def shutdown(self, drain: bool) -> None:
         while drain and self._running:

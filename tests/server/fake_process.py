@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 import uvloop
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.engine.log_queue import queue_output
 from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.exit_deadline import ExitDeadline

@@ -15,13 +15,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import uvicorn
 import uvloop
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.http.sockets.connections import Connections
 from cadence.entrypoints.server.routes.state import ServerState
@@ -161,7 +161,7 @@ class ServerProcess:
         )
         self.url = ""
 
-    def wait_ready(self, seconds: float = START_S) -> ServerProcess:
+    def wait_ready(self, seconds: float = START_S) -> Self:
         """Reads the address off the server's last line of its start."""
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
@@ -196,7 +196,7 @@ class ServerProcess:
                 return self.wait(patience)
         raise RuntimeError("the server cannot be ended")
 
-    def __enter__(self) -> ServerProcess:
+    def __enter__(self) -> Self:
         return self.wait_ready()
 
     def __exit__(self, *error: object) -> None:

@@ -126,7 +126,7 @@ def test_unknown_paths_and_methods(app: RunningApp) -> None:
         ("/v1/images/generations", "prompts and answers are text"),
         ("/v1/batches", "`cadence run-batch`"),
         ("/v1/threads/one/runs", "/v1/responses"),
-        ("/sleep", "an engine does not sleep"),
+        ("/sleep", "--server-dev-mode"),
     ],
 )
 def test_paths_that_are_not_there_yet_say_why(app: RunningApp, path: str, said: str) -> None:

@@ -18,7 +18,7 @@ import httpx
 import pytest
 from openai import OpenAI
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.entrypoints.cli.main import main
 from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.http.sockets import listen

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.entrypoints.server.http import bodies
 from cadence.entrypoints.server.http.bodies import BODY
 from cadence.entrypoints.server.http.body_budget import CHUNK_BYTES, UNBUDGETED_BYTES, BodyBudget, BodyShare

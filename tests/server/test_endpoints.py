@@ -206,8 +206,23 @@ def test_pauses(serve: Serve) -> None:
             assert app.llm.paused == expected and client.get("/is_paused").json() == {"is_paused": True}
             assert client.post("/resume").json() == {"status": "resumed"}
             assert client.get("/is_paused").json() == {"is_paused": False}
-    with serve(server_dev_mode=True, api_server_count=2).client() as client:
-        assert client.post("/pause").status_code == 400
+
+
+def test_sleeps(serve: Serve) -> None:
+    app = serve(server_dev_mode=True)
+    with app.client() as client:
+        for query, level in (("", 1), ("?level=2", 2), ("?level=0", 0)):
+            assert client.post(f"/sleep{query}").status_code == 200
+            assert app.llm.slept == level and client.get("/is_sleeping").json() == {"is_sleeping": True}
+            assert client.post("/wake_up").status_code == 200
+            assert app.llm.woken is None and client.get("/is_sleeping").json() == {"is_sleeping": False}
+        assert app.llm.slept_after == "keep" and client.post("/sleep?mode=wait").status_code == 200
+        assert app.llm.slept_after == "wait"
+        client.post("/wake_up?tags=weights&tags=kv_cache")
+        assert app.llm.woken == ["weights", "kv_cache"]
+    with serve().client() as client:
+        answer = client.post("/sleep")
+        assert answer.status_code == 404 and "--server-dev-mode" in answer.text
 
 
 def test_development_endpoints_are_closed_unless_opened(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

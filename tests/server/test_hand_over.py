@@ -198,7 +198,7 @@ async def seen_after(data: bytes, resumed: ResumedRequest | None = None) -> Unfi
         for _ in range(50):
             await asyncio.sleep(0)
         llm: Any = Seeded()
-        seen = HandOver(llm, Suspects(0))._look(protocol)
+        seen = HandOver(lambda scope: llm, Suspects(0))._look(protocol)
         protocol.abort()
         for task in protocol.tasks:
             task.cancel()

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from cadence.config import env
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.loop_watchdog import LoopWatchdog
 from cadence.entrypoints.server.replacement import MAX_REPLACEMENTS, Replacement, ToldToEnd, bind_or_inherit

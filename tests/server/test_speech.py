@@ -12,7 +12,7 @@ import pytest
 
 from cadence.audio.activity import DEFAULT_ACTIVITY
 from cadence.audio.limits import AudioLimits
-from cadence.entrypoints.server import app as app_module
+from cadence.entrypoints.server import make_state
 from cadence.entrypoints.speech.recordings import Recordings
 from cadence.entrypoints.speech.service import Speech
 from tests.server.fakes_chat import MODEL, openai_client
@@ -25,7 +25,7 @@ from tests.server.test_completions import Serve
 def teller(monkeypatch: pytest.MonkeyPatch) -> TellsTimes:
     """What servers hear with, from here on."""
     teller = TellsTimes()
-    monkeypatch.setattr(app_module, "open_speech", lambda *_: Speech(teller, Recordings(AudioLimits())))
+    monkeypatch.setattr(make_state, "open_speech", lambda *_: Speech(teller, Recordings(AudioLimits())))
     return teller
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from openai import OpenAI, RateLimitError
 
-from cadence.config.tenants import TenantSpec
+from cadence.config.server.tenants import TenantSpec
 from cadence.core.outputs import RequestOutput
 from cadence.entrypoints.server.http import tenant_ledger
 from cadence.entrypoints.server.http.tenant_ledger import TenantLedger
@@ -143,7 +143,7 @@ def test_processes_share_one_ledger() -> None:
     specs = [TenantSpec("anna", ("a",), requests_per_minute=100)]
     ledger = TenantLedger(specs)
     program = (
-        "from cadence.config.tenants import TenantSpec\n"
+        "from cadence.config.server.tenants import TenantSpec\n"
         "from cadence.entrypoints.server.http.tenant_ledger import TenantLedger\n"
         "specs = [TenantSpec('anna', ('a',), requests_per_minute=100)]\n"
         f"ledger = TenantLedger(specs, {ledger.opened_by()!r})\n"

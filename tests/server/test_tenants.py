@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from cadence.config.args import EngineArgs
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.core.contract.engine_state import EngineState, RequestView
 from cadence.core.contract.response_messages import StoredResponse
 from cadence.core.outputs import RequestOutput

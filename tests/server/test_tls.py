@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import ssl
 import subprocess
@@ -11,8 +12,9 @@ from typing import Any
 
 import httpx
 import pytest
+import websocket
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
 from tests.server.helpers import RunningApp
 
@@ -63,3 +65,14 @@ def test_clients_are_asked_for_a_certificate(serve: Callable[..., RunningApp], c
 def test_half_of_a_pair_is_refused() -> None:
     with pytest.raises(ConfigError, match="together"):
         ServeOptions(ssl_certfile="cert.pem")
+
+
+def test_a_websocket_over_tls(serve: Callable[..., RunningApp], certificate: tuple[Path, Path]) -> None:
+    key, cert = map(str, certificate)
+    app = serve(ssl_keyfile=key, ssl_certfile=cert)
+    url = f"wss://127.0.0.1:{app.port}/v1/realtime"
+    socket = websocket.create_connection(url, timeout=60, sslopt={"ca_certs": cert})
+    assert json.loads(socket.recv())["type"] == "session.created"
+    socket.send('{"type": "nothing"}')
+    assert json.loads(socket.recv())["type"] == "error"
+    socket.close()

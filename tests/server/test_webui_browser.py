@@ -12,6 +12,8 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
+from cadence.core.contract.engine_state import FREE, EngineState, EngineStats
+from cadence.core.model.state_spec import StateStats
 from tests.server.webui_page import Page, needs_chromium
 from tests.server.webui_server import KEY, WORDS, ScriptedEngine, build, running
 
@@ -167,6 +169,24 @@ def test_drafts_are_marked_and_counted(page: Page, engine: ScriptedEngine, monke
     page.wait(lambda: "drafted, and kept" in page.get("#tip").text, "the card says so")
     page.wait(lambda: page.get("#now-drafts").text == "75 % of 8 drafts, last minute", "the share of all")
     assert page.get("#chart-drafts").get_attribute("aria-label").endswith(": 100 %, 100 %, 100 %, 0 %")
+
+
+def test_states_are_counted_where_there_are_no_blocks(
+    page: Page, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.wait(lambda: page.get("#status").text == "Idle", "the engine's state")
+    assert not page.get("#states-note").is_displayed() and page.get("#block-map").is_displayed()
+
+    async def without_attention() -> EngineState:
+        states = StateStats(rows=8, running=2, slots=40, used=3, saved=5, restored=4, evicted=2)
+        return EngineState(block_owners=[FREE], block_size=16, stats=EngineStats(states=states))
+
+    monkeypatch.setattr(engine, "engine_state", without_attention)
+    page.wait(lambda: page.get("#states-note").is_displayed(), "states")
+    said = "States: 2 of 8 in use · 3 of 40 snapshots kept, 4 requests went on from one"
+    assert page.get("#states-note").text == said
+    assert not page.get("#block-map").is_displayed() and page.get("#tile-kv").text == "–"
+    assert page.get("#engine-note").text == "no KV blocks: no layer has attention"
 
 
 def test_controls_reach_the_request_and_empty_ones_do_not(page: Page, engine: ScriptedEngine) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cadence.audio.limits import AudioLimits
-from cadence.entrypoints.server import app as app_module
+from cadence.entrypoints.server import make_state
 from cadence.entrypoints.speech.recordings import Recordings
 from cadence.entrypoints.speech.service import Speech
 from tests.server.fakes_speech import WORDS, TellsTimes, sound
@@ -25,7 +25,7 @@ LINES = [("0:00", WORDS[0][2].strip()), ("0:01", WORDS[1][2].strip())]
 @pytest.fixture
 def teller(monkeypatch: pytest.MonkeyPatch) -> TellsTimes:
     teller = TellsTimes()
-    monkeypatch.setattr(app_module, "open_speech", lambda *_: Speech(teller, Recordings(AudioLimits())))
+    monkeypatch.setattr(make_state, "open_speech", lambda *_: Speech(teller, Recordings(AudioLimits())))
     return teller
 
 

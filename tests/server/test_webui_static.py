@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from cadence.core.contract.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, EngineStats, RequestView
 from cadence.core.draft_stats import NO_DRAFTS
+from cadence.core.model.state_spec import StateStats
 from cadence.engine.metrics.metric import Counter, Histogram
 from cadence.entrypoints.webui import page
 from cadence.entrypoints.webui.page import PUBLIC_PAGE_PATHS
@@ -122,6 +123,14 @@ def test_describe_counts_and_packs() -> None:
     }  # fmt: skip
     assert len(body["running"]) == MAX_REQUESTS_SHOWN and body["num_running"] == 300 and body["num_waiting"] == 3
     assert body["generated_tokens"] == 10 and body["first_token"] == {"count": 1, "sum": 0.25}
+
+
+def test_describe_states_where_layers_keep_some() -> None:
+    stats = EngineStats(states=StateStats(rows=8, running=2, slots=5, used=3, saved=4, restored=1, evicted=1))
+    assert describe(EngineState(stats=stats), [], "m")["states"] == {
+        "rows": 8, "running": 2, "slots": 5, "used": 3, "saved": 4, "restored": 1, "evicted": 1,
+    }  # fmt: skip
+    assert describe(EngineState(), [], "m")["states"] is None
 
 
 def test_describe_an_engine_without_blocks() -> None:

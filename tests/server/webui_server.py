@@ -42,6 +42,7 @@ class ScriptedEngine:
         self.polls = 0
         self.speculates = False
         self.modalities = ["text"]
+        self.cards: list[dict[str, Any]] = []  # of several models, in place of one of this engine
         self.open: dict[str, int] = {}  # request id -> tokens sent
         self.tokens = Counter("vllm:generation_tokens", {})
         self.drafts = NO_DRAFTS  # every fourth token begins a forward that verified four and kept three
@@ -137,7 +138,7 @@ def build(engine: ScriptedEngine, delay: float = 0.02, key: str = "") -> FastAPI
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
         card = {"id": engine.model_name, "max_model_len": 2048, "input_modalities": engine.modalities}
-        return {"object": "list", "data": [card]}
+        return {"object": "list", "data": engine.cards or [card]}
 
     @app.post("/v1/embeddings", response_model=None)
     async def embed(request: Request) -> Response:

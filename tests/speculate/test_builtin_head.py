@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from cadence.config.builtin_heads import FOLDER, HEADS
 from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import ModelFiles, find_model
+from cadence.config.resolve.builtin_heads import FOLDER, HEADS
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.models.interface.build import BuildContext

@@ -23,6 +23,7 @@ CODESTRAL = ("[SUFFIX]", "[PREFIX]")
 BYTE_LEVEL = {
     ("<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<file_sep>"): "{0}{prompt}{1}{suffix}{2}",
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>"): "{0}{prompt}{1}{suffix}{2}",
+    ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"): "{0}{prompt}{1}{suffix}{2}",
     ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"): "{0}{prompt}{1}{suffix}{2}",
     ("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>"): "{1}{suffix}{0}{prompt}{2}",
     CODESTRAL: "{0}{suffix}{1}{prompt}",

@@ -14,7 +14,8 @@ from cadence.text.hf_directory import load_tokenizer
 from cadence.text.marian import MarianTokenizer
 from cadence.text.sentencepiece.model_file import read_model_file
 from cadence.text.tokenizer import Tokenizer
-from tests.helpers.tiny_sentencepiece import save_marian, save_t5
+from tests.helpers.tiny_sentencepiece import save_marian, save_t5, trained
+from tests.helpers.tiny_tokenizers import CORPUS
 
 ALPHABET = [chr(code) for code in range(32, 0x250)] + list("  \t\n▁，。日本語привет안녕☃😀ﬀﬃ½¾①Ⅳ™ªº")
 MARKS = [chr(code) for code in range(0x300, 0x340)] + ["\u200d", "\ufe0f"]
@@ -132,3 +133,32 @@ def test_a_vocabulary_without_ids_is_refused(marian: Path, tmp_path: Path) -> No
     (tmp_path / "vocab.json").write_text('{"</s>": 0, "<unk>": "one"}')
     with pytest.raises(TokenizerError, match="must give ids"):
         load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"normalization_rule_name": "identity", "remove_extra_whitespaces": False},  # as Llama 1 and 2 have it
+        {  # as Gemma has it
+            "normalization_rule_name": "identity",
+            "remove_extra_whitespaces": False,
+            "add_dummy_prefix": False,
+            "user_defined_symbols": ["12", "[x]"],
+        },
+        {"normalization_rule_name": "identity"},
+    ],
+)
+def test_a_model_that_merges_is_read_from_tokenizer_model_alone(tmp_path: Path, options: dict[str, Any]) -> None:
+    """With the ids of the sentencepiece package, and bos before a text."""
+    import sentencepiece
+
+    written = trained(CORPUS, 500, "bpe", byte_fallback=True, **options)
+    (tmp_path / "tokenizer.model").write_bytes(written)
+    tokenizer, theirs = load_tokenizer(tmp_path), sentencepiece.SentencePieceProcessor(model_proto=written)
+    assert tokenizer.encode("fox")[0] == tokenizer.special.bos_id == theirs.bos_id()
+    assert tokenizer.eos_token_ids == {theirs.eos_id()}
+    for text in [*odd_strings(ALPHABET), "the [x] and 12 12"]:
+        if not any(token in text for token in ("<s>", "</s>", "<unk>", "▁")):  # a literal mark is a space to some
+            ids = tokenizer.encode(text, add_special_tokens=False)
+            assert ids == theirs.encode(text), repr(text)
+            assert tokenizer.decode(ids) == theirs.decode(ids), repr(text)

@@ -161,10 +161,11 @@ def split_config(tokens: Sequence[str]) -> tuple[str, list[str]]:
 
 def config_words(path: Path) -> dict[str, list[str]]:
     """What a config file says, as words of a command line: name with dashes -> words."""
-    return {spelled(str(key))[2:]: _words(spelled(str(key)), value) for key, value in _read_config(path).items()}
+    return {spelled(str(key))[2:]: words_of(spelled(str(key)), value) for key, value in _read_config(path).items()}
 
 
-def _words(flag: str, value: Any) -> list[str]:
+def words_of(flag: str, value: Any) -> list[str]:
+    """What a config file says of one flag."""
     if isinstance(value, bool):
         return [flag if value else "--no-" + flag[2:]]
     if isinstance(value, dict):

@@ -12,10 +12,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "lora_modules", "seed",
     ),
     "model files": (
-        "tokenizer", "revision", "tokenizer_revision", "hf_token", "download_dir", "load_format", "hf_overrides",
-        "model_impl", "trust_remote_code", "model_class_overrides", "mmproj", "use_tqdm_on_load", "skip_tokenizer_init",
-        "disable_sliding_window",
+        "tokenizer", "tokenizer_mode", "revision", "tokenizer_revision", "hf_token", "download_dir", "load_format",
+        "hf_overrides", "model_impl", "trust_remote_code", "model_class_overrides", "mmproj", "use_tqdm_on_load",
+        "skip_tokenizer_init", "disable_sliding_window",
     ),
+    "several models": ("models", "models_memory", "models_wait"),
     "values in place of text": ("runner", "convert", "pooler_config", "task"),
     "pictures and videos": (
         "allowed_local_media_path", "allowed_media_domains", "limit_mm_per_prompt", "media_io_kwargs",
@@ -39,7 +40,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "device_ids", "enable_expert_parallel", "pp_layer_partition", "nnodes", "node_rank", "master_addr",
         "master_port", "node_secret_file", "headless", "engine_number",
     ),
-    "kernels": ("kernels", "enforce_eager", "warmup", "deterministic"),
+    "kernels": ("kernels", "enforce_eager", "warmup", "deterministic", "enable_sleep_mode"),
     "address and TLS": (
         "uds", "root_path", "ssl_keyfile", "ssl_certfile", "ssl_ca_certs", "ssl_cert_reqs", "ssl_ciphers",
     ),
@@ -50,6 +51,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "limits": (
         "max_queued_requests", "max_queued_tokens", "request_deadline", "read_timeout", "write_timeout",
+        "max_realtime_sessions", "realtime_idle_timeout",
         "max_connections", "max_body_bytes", "max_audio_bytes", "max_audio_seconds", "max_header_bytes",
         "max_header_count", "max_held_body_bytes", "max_json_depth", "max_json_values", "max_completions",
         "max_step_age", "engine_heartbeat_timeout", "engine_step_timeout", "event_loop_timeout", "shutdown_timeout",

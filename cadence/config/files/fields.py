@@ -26,8 +26,8 @@ from cadence.config.files.field_types import (
     String,
 )
 from cadence.config.files.state_fields import STATE_FIELDS
-from cadence.core.architectures import MOST_LAYERS
 from cadence.core.errors import ModelFileError
+from cadence.core.model.architectures import MOST_LAYERS
 from cadence.core.shown import shown
 
 _SIZE, _HEADS, _LAYERS = Integer(1, 2**24), Integer(1, 2**16), Integer(1, MOST_LAYERS)

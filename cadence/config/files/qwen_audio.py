@@ -9,7 +9,7 @@ from typing import Any
 
 from cadence.config.files.field_types import FieldType, Integer
 from cadence.config.files.fields import check_fields, wrong
-from cadence.core.architectures import MOST_LAYERS
+from cadence.core.model.architectures import MOST_LAYERS
 
 _SIZE = Integer(1, 2**20)
 _TYPES: Mapping[str, FieldType] = {

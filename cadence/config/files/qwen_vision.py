@@ -9,8 +9,8 @@ from typing import Any
 
 from cadence.config.files.field_types import FieldType, Integer, ListOf, Number, String
 from cadence.config.files.fields import wrong
-from cadence.core.architectures import MOST_LAYERS
 from cadence.core.errors import ModelFileError
+from cadence.core.model.architectures import MOST_LAYERS
 
 _SIZE, _SMALL = Integer(1, 2**20), Integer(1, 64)
 _TYPES: Mapping[str, FieldType] = {

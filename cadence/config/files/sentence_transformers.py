@@ -20,7 +20,7 @@ from cadence.config.files.field_types import Boolean, FieldType, Integer, Nullab
 from cadence.config.files.fields import wrong
 from cadence.config.files.json_file import MOST_CONFIG_BYTES, read_list, read_object
 from cadence.core.errors import ModelFileError
-from cadence.core.pooling import CLS, LAST, MEAN
+from cadence.core.pooled.pooling import CLS, LAST, MEAN
 from cadence.core.shown import shown
 
 logger = logging.getLogger("cadence.config")

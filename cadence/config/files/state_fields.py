@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cadence.config.files.field_types import Boolean, FieldType, Integer, Limit, ListOf, Nullable, Number, String
-from cadence.core.architectures import MOST_LAYERS
+from cadence.core.model.architectures import MOST_LAYERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ STATE_FIELDS: Mapping[str, FieldType] = {
     "linear_num_key_heads": _HEADS,
     "linear_num_value_heads": _HEADS,
     "shared_expert_intermediate_size": _SIZE,
-    "gguf_split_projection": Boolean(),
+    "mamba_norm_groups": _HEADS,
     "logits_scaling": _FACTOR,
     "residual_multiplier": _FACTOR,
     "attention_multiplier": _FACTOR,

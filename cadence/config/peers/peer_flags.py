@@ -46,7 +46,6 @@ NO_METRICS = "these metrics are not in this version"
 NOT_RETURNED = "this version does not return them"
 SCHEDULER = "a request is admitted as soon as there is room for its prompt"
 NO_SWAP = "a preempted request is computed again, nothing is swapped"
-TOKENIZER_FILE = "tokenizers are read from tokenizer.json or from the GGUF file"
 RESTARTED = "an engine that dies is always started again, and its requests go on"
 ONE_KV_TYPE = "all layers keep keys and values in one type; choose it with kv_cache_dtype"
 BOUND = "threads stay on the cores this process may use; bind it with numactl or taskset"
@@ -59,7 +58,8 @@ ENGINE_GROUPS = (
         works("runner"),
         works("convert"),
         works("tokenizer"),
-        refused("tokenizer_mode", ("auto", "hf"), TOKENIZER_FILE, hints=("slow",)),
+        works("tokenizer_mode", "mistral reads tekken.json or tokenizer.model.v3; chats by mistral_common",
+              hints=("slow",)),
         works("trust_remote_code", "of models that neither we nor transformers know"),
         works("dtype"),
         works("seed"),
@@ -92,7 +92,7 @@ ENGINE_GROUPS = (
               "step_tag_id, returned_token_ids", kind=OBJECT),
         works("generation_config"),
         works("override_generation_config"),
-        refused("enable_sleep_mode", False, "an engine does not sleep in this version; stop it to free its memory"),
+        works("enable_sleep_mode", "needed on a GPU alone: an engine on a CPU can always sleep"),
         no_effect("enable_cumem_allocator", False, "memory is allocated by torch"),
         works("model_impl", "`vllm` is our own code, as `cadence` is"),
         refused("logits_processors", [], "name callables in Python: LLM(logits_processors=[...])"),

@@ -23,7 +23,7 @@ from typing import Any
 
 from cadence.config.command_line import values
 from cadence.core.errors import ConfigError
-from cadence.core.pooling import ALL, CLS, LAST, MEAN, STEP
+from cadence.core.pooled.pooling import ALL, CLS, LAST, MEAN, STEP
 
 OPTION = "pooler_config"
 RUNNERS = ("auto", "generate", "pooling")

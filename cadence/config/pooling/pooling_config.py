@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.pooling import (
+from cadence.core.pooled.pooling import (
     ALL,
     CLASSIFY,
     EMBED,
@@ -17,7 +17,7 @@ from cadence.core.pooling import (
     STEP,
     PoolingSpec,
 )
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from cadence.config.hf import HFConfig
 from cadence.config.quantized import kv_cache_of
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import ConfigError
-from cadence.core.kv_spec import SCALED
+from cadence.core.model.kv_spec import SCALED
 
 DTYPE_NAMES = {"half": "float16", "float": "float32"}
 KV_DTYPE_NAMES = DTYPE_NAMES | {"int8_per_token_head": "int8", "fp8": "fp8_e4m3", "fp8_per_token_head": "fp8_e4m3"}

@@ -143,6 +143,7 @@ def resolve(
             skip=args.skip_tokenizer_init,
             chat_template=args.chat_template or "",
             escape_control_tokens=args.escape_control_tokens,
+            mode=args.tokenizer_mode,
         ),
         load=LoadConfig(
             _load_format(args, files),
@@ -259,6 +260,11 @@ def _stored_format(files: ModelFiles) -> str:
     return "pt" if saved else "safetensors"
 
 
+def usual_cpu_kv_bytes(total_memory: int) -> int:
+    """Of the KV cache on a CPU, where nothing is said of it."""
+    return min(4 * GIB, total_memory // 4)
+
+
 def _cache(args: EngineArgs, caps: Caps, cpu_kv_bytes: int, dtype: str) -> CacheConfig:
     block_size = 16 if args.block_size is None else args.block_size
     kv_bytes = args.kv_cache_memory_bytes or 0
@@ -269,7 +275,7 @@ def _cache(args: EngineArgs, caps: Caps, cpu_kv_bytes: int, dtype: str) -> Cache
             "kv_cache_memory_bytes",
         )
     if caps.kind == "cpu" and not kv_bytes:
-        kv_bytes = cpu_kv_bytes or min(4 * GIB, caps.total_memory // 4)
+        kv_bytes = cpu_kv_bytes or usual_cpu_kv_bytes(caps.total_memory)
     return CacheConfig(
         block_size=block_size,
         enable_prefix_caching=args.enable_prefix_caching is not False,
@@ -376,6 +382,7 @@ def _device(args: EngineArgs, kind: str, inputs: ResolveInputs) -> DeviceConfig:
         kernels=args.kernels,
         graphs="none" if args.enforce_eager else DEFAULTS[kind].graphs,
         deterministic=args.deterministic,
+        sleep_mode=args.enable_sleep_mode,
         cpu_threads=args.cpu_threads,
         cpu_isa=inputs.cpu_isa,
         warmup=args.warmup or ("none" if inputs.offline else "lazy"),

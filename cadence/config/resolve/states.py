@@ -6,7 +6,7 @@ import dataclasses
 import logging
 
 from cadence.config.engine_config import EngineConfig
-from cadence.core.state_spec import StateRoom
+from cadence.core.model.state_spec import StateRoom
 
 logger = logging.getLogger("cadence.config")
 

@@ -8,7 +8,6 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from cadence.core.attachments import Attachment
 from cadence.core.contract.control import A, P, Verb
 from cadence.core.contract.control_messages import ControlAnswer, ControlCall, ErrorText
 from cadence.core.contract.features import FEATURES
@@ -27,6 +26,7 @@ from cadence.core.contract.step import (
 )
 from cadence.core.errors import InvalidRequestError
 from cadence.core.failure import Failure
+from cadence.core.inputs.attachments import Attachment
 
 
 def _plain(value: object) -> object:

@@ -7,6 +7,8 @@ several ranks or engines are combined, and what is replayed to the next engine s
     Supervisor.call ->   EngineCore.call     ->   Executor.call          ->   Worker.call
     deadline, replay     handlers by name         deadline, one answer        handlers by name
 
+Where several fronts share engines, one of them asks the owner of the engines for what concerns all fronts.
+
 A new verb is a line here, its handler, and what users call. Whatever carries calls stays as it is.
 """
 
@@ -20,8 +22,10 @@ from typing import Any, Generic, TypeVar
 
 from cadence.core.adapter import AdapterOutcome, AdapterSpec
 from cadence.core.contract.engine_state import EngineState, joined
+from cadence.core.contract.hold import PauseCall, SleepCall
+from cadence.core.contract.sleep import SLEEP_TAGS, WeightsState
 from cadence.core.errors import EngineDeadError
-from cadence.core.state_spec import StateRoom
+from cadence.core.model.state_spec import StateRoom
 
 P = TypeVar("P")  # type of a payload
 A = TypeVar("A")  # type of an answer
@@ -29,15 +33,18 @@ A = TypeVar("A")  # type of an answer
 BETWEEN_STEPS_S = 30.0  # for what an engine does between two steps
 ADAPTER_S = 600.0  # for an adapter's files to be read, or a long step to end: a call given up too early is not replayed
 QUEUED_S = 3600.0  # for ranks that may have a step to compute first; a supervisor's limit for steps is shorter
+MEMORY_S = 3600.0  # for memory to be given back and taken again, and for weights to be read from files
 START_S = 86_400.0  # for what ranks do before the first request; those that die or fall silent are noticed at once
+OWNER_S = 86_400.0  # for requests to end; what the owner then asks of the engines has deadlines of its own
 
 
 class Where(Enum):
+    OWNER = "owner"  # by the process that owns the engines, for all fronts that they have
     ENGINE = "engine"  # by the process of the scheduler, between two steps
     EXECUTOR = "executor"  # by every rank, after what was queued before
 
 
-ENGINE, EXECUTOR = Where.ENGINE, Where.EXECUTOR
+OWNER, ENGINE, EXECUTOR = Where.OWNER, Where.ENGINE, Where.EXECUTOR
 
 
 def _done_by_all(answers: Sequence[Any]) -> Any:
@@ -96,6 +103,10 @@ def _all_numbers(answers: list[list[int]]) -> list[int]:
     return sorted({number for answer in answers for number in answer})
 
 
+def _all_parts(answers: list[list[str]]) -> list[str]:
+    return [tag for tag in SLEEP_TAGS if any(tag in answer for answer in answers)]
+
+
 def _least_room(answers: list[StateRoom]) -> StateRoom:
     return StateRoom(min(each.rows for each in answers), min(each.snapshots for each in answers))
 
@@ -124,6 +135,28 @@ def _resume(paused: bool) -> tuple[str, ...]:
     return () if paused else ("the pause",)
 
 
+def _sleep(level: int) -> str:
+    return "the sleep"
+
+
+def _awake_part(tag: str) -> str:
+    return f"the waking of {tag}" if tag else ""
+
+
+def _no_sleep(tag: str) -> tuple[str, ...]:
+    return () if tag else ("the sleep", *_PARTS)
+
+
+def _no_part(level: int) -> tuple[str, ...]:
+    return _PARTS
+
+
+def _weights(state: WeightsState) -> str:
+    return "the weights"
+
+
+_PARTS = tuple(map(_awake_part, SLEEP_TAGS))
+
 # Columns: name, payload, answer, where, deadline, how answers are combined; what is replayed.
 
 # Who runs, who waits, and numbers for metrics. Payload: whether the map of blocks is wanted, too.
@@ -137,6 +170,24 @@ RESET_ENCODER_CACHE = Verb("reset_encoder_cache", NoneType, NoneType, ENGINE, BE
 
 # True: no step begins until it is False; requests keep their rows and blocks.
 PAUSE = Verb("pause", bool, NoneType, ENGINE, BETWEEN_STEPS_S, keeps=_pause, drops=_resume, is_first=True)
+
+# Nothing is computed, and memory is given back, as the level says. Requests that run are preempted, and wait with those
+# that come; all that was cached is forgotten.
+SLEEP = Verb(
+    "sleep", int, NoneType, ENGINE, MEMORY_S, keeps=_sleep, drops=_no_part, is_first=True, forgets_prefixes=True
+)
+
+# By a tag, "" = all: it has its memory again. Steps begin again by the last of the tags, which comes once all engines
+# have their memory.
+WAKE_UP = Verb("wake_up", str, NoneType, ENGINE, MEMORY_S, keeps=_awake_part, drops=_no_sleep, is_first=True)
+
+# The tags of what sleeps.
+SLEEPING_PARTS = Verb("sleeping_parts", NoneType, list[str], ENGINE, BETWEEN_STEPS_S, _all_parts)
+
+# Weights are these from now on. Requests that run go on with them; all that was cached is forgotten.
+UPDATE_WEIGHTS = Verb(
+    "update_weights", WeightsState, NoneType, ENGINE, MEMORY_S, keeps=_weights, is_first=True, forgets_prefixes=True
+)
 
 # Adapters in host memory, by the numbers that users give them: reads one now; forgets one, once no request has it;
 # keeps one there and in its slot; names all. Answers: whether it was done.
@@ -164,6 +215,15 @@ WARM_UP = Verb("warm_up", str, NoneType, EXECUTOR, START_S)
 # A piece of what `lazy` has left, some tens of milliseconds. Answer: whether there is more.
 WARM_UP_MORE = Verb("warm_up_more", NoneType, bool, EXECUTOR, QUEUED_S, any)
 
+# Memory goes back to the system, and addresses stay: by the level of sleep, and again by tag.
+GIVE_BACK_MEMORY = Verb("give_back_memory", int, NoneType, EXECUTOR, MEMORY_S)
+TAKE_BACK_MEMORY = Verb("take_back_memory", str, NoneType, EXECUTOR, MEMORY_S)
+
+# Whether files have the weights that are wanted, by what they say of their tensors; and these weights, where those
+# before them lie.
+CHECK_WEIGHTS = Verb("check_weights", WeightsState, NoneType, EXECUTOR, MEMORY_S)
+LOAD_WEIGHTS = Verb("load_weights", WeightsState, NoneType, EXECUTOR, MEMORY_S)
+
 # A forward of the dummy row, beside those of engines that share experts with this one.
 JOIN_ROUND = Verb("join_round", NoneType, NoneType, EXECUTOR, QUEUED_S)
 
@@ -176,6 +236,15 @@ PREPARED_ADAPTERS = Verb("prepared_adapters", NoneType, _READ, EXECUTOR, QUEUED_
 
 # By its digest. No later plan puts it into a slot; where it lies in one, it stays there.
 FORGET_ADAPTER = Verb("forget_adapter", str, NoneType, EXECUTOR, QUEUED_S)
+
+# One of several fronts asks for these; the owner tells all of them, and asks the engines by the verbs above. Weights: a
+# folder or a file, "" = read again where they came from.
+PAUSE_ALL = Verb("pause_all", PauseCall, NoneType, OWNER, OWNER_S)
+RESUME_ALL = Verb("resume_all", NoneType, NoneType, OWNER, OWNER_S)
+SLEEP_ALL = Verb("sleep_all", SleepCall, NoneType, OWNER, OWNER_S)
+WAKE_ALL = Verb("wake_all", list[str], NoneType, OWNER, OWNER_S)  # tags
+ANY_SLEEPS = Verb("any_sleeps", NoneType, bool, OWNER, OWNER_S)
+SET_WEIGHTS = Verb("set_weights", str, NoneType, OWNER, OWNER_S)
 
 # Every line above.
 CONTROL: ControlTable = {verb.name: verb for verb in list(globals().values()) if isinstance(verb, Verb)}

@@ -16,7 +16,7 @@ from cadence.core.errors import (
 )
 
 _WITH_FIELD = {kind.__name__: kind for kind in (ConfigError, ModelFileError, InvalidRequestError)}
-_PLAIN = {kind.__name__: kind for kind in (AdapterError, ModelNotFoundError, WeightsError)}
+_PLAIN = {kind.__name__: kind for kind in (AdapterError, EngineDeadError, ModelNotFoundError, WeightsError)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from itertools import zip_longest
 
 from cadence.core.adapter import NO_ADAPTER_STATS, AdapterStats
 from cadence.core.draft_stats import NO_DRAFTS, DraftStats
-from cadence.core.media import NO_MEDIA_STATS, MediaStats
-from cadence.core.state_spec import NO_STATE_STATS, StateStats
+from cadence.core.inputs.media import NO_MEDIA_STATS, MediaStats
+from cadence.core.model.state_spec import NO_STATE_STATS, StateStats
 
 FREE = 0  # owner of a block that no request holds and that caches nothing
 CACHED = 1  # owner of a block that no request holds but that a later one may reuse

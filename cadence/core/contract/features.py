@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from cadence.core.adapter import ADAPTERS, AdapterSpec
-from cadence.core.alignment import ALIGNMENT, AlignmentSpec
-from cadence.core.attachments import Attachment
 from cadence.core.contract.drafts import DRAFTS, DraftChanges
 from cadence.core.contract.encoder_work import EncoderWork
 from cadence.core.contract.media_work import MediaStep, RopeRow
 from cadence.core.contract.token_masks import TokenMasks
-from cadence.core.encoder_input import ENCODER, EncoderInput
 from cadence.core.grammar import GRAMMAR, GrammarSpec
-from cadence.core.media import MEDIA, MediaInput
-from cadence.core.pooling import POOLING, PoolingSpec
-from cadence.core.state_spec import STATES
+from cadence.core.inputs.alignment import ALIGNMENT, AlignmentSpec
+from cadence.core.inputs.attachments import Attachment
+from cadence.core.inputs.encoder_input import ENCODER, EncoderInput
+from cadence.core.inputs.media import MEDIA, MediaInput
+from cadence.core.model.state_spec import STATES
+from cadence.core.pooled.pooling import POOLING, PoolingSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cadence.core.contract.adapter_messages import AdapterTable, TableCall, TableReply
+from cadence.core.contract.control_messages import ControlAnswer, ControlCall
+from cadence.core.contract.hold import Hold
 from cadence.core.contract.response_messages import ResumedResponse, StoreCall, StoreReply
 
 # A counter or a histogram: name, labels, value or counts by bucket, and the sum of what was observed.
@@ -37,6 +39,8 @@ class ToFront:
     reply: StoreReply | None = None  # the answer to a call
     table: AdapterTable | None = None  # what is served from now on
     table_reply: TableReply | None = None  # the answer to a change of the table
+    answer: ControlAnswer | None = None  # to a verb of the owner
+    hold: Hold | None = None  # from now on
     cancel: str = ""  # the id of a response that runs there and shall end
     resumed: ResumedResponse | None = None  # to go on with
     unfinished: bytes = b""  # an answer to go on with, whose connection comes with the message
@@ -50,4 +54,7 @@ class FromFront:
     call: StoreCall | None = None  # without a call_id, no one waits for the reply
     table_call: TableCall | None = None
     table_version: int = 0  # of the table that it has taken in
+    control: ControlCall | None = None  # a verb of the owner
+    hold_version: int = 0  # of the last hold that it has taken in
+    quiet_version: int = 0  # of a hold: what had to end by it has ended
     unfinished: bytes = b""  # an answer that another has to go on with: its connection comes with the message

@@ -32,6 +32,7 @@ class MediaRun:
     first: int  # vector of the item that the first of them gets
     pages: list[int]  # where the item's vectors are
     both_ways: bool = False  # tokens of the run see each other; the run is all of the item
+    beyond: int = 0  # of the tokens, those after the plan's last, which a head that drafts looks at: 0 or 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import TypeVar
 
-from cadence.core.attachments import Attachment, KeysSpan
+from cadence.core.inputs.attachments import Attachment, KeysSpan
 from cadence.core.sampling_params import SamplingParams
 
 A = TypeVar("A", bound=Attachment)

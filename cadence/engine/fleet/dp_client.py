@@ -15,6 +15,7 @@ from cadence.core.contract.engine_state import EngineState
 from cadence.core.contract.messages import EngineInfo
 from cadence.core.contract.update import AnyUpdate
 from cadence.core.errors import EngineDeadError
+from cadence.engine.fleet.every_engine import EveryEngine
 from cadence.engine.fleet.router import Router
 from cadence.engine.supervise.engine_client import EngineClient, EngineCounts
 from cadence.engine.supervise.engine_group import NO_GROUP, EngineGroup, NoGroup, grouped
@@ -75,6 +76,8 @@ class DpClient:
         self, supervisors: Sequence[Supervisor], block_size: int, group: EngineGroup | NoGroup = NO_GROUP
     ) -> None:
         self._supervisors = supervisors
+        self._every = EveryEngine(supervisors)
+        self.keep = self._every.keep
         self._group = group
         self._router = Router(len(supervisors), block_size, max_keys=0)  # until the size of a cache is known
         self._states = [EngineState() for _ in supervisors]  # as each last told
@@ -84,7 +87,7 @@ class DpClient:
 
     @property
     def is_ready(self) -> bool:
-        return any(supervisor.is_ready for supervisor in self._supervisors)
+        return self._every.is_ready
 
     @property
     def pids(self) -> list[int]:
@@ -137,7 +140,7 @@ class DpClient:
 
     async def states(self, with_blocks: bool) -> list[EngineState]:
         """An engine that does not answer is shown as it last was."""
-        answers = await self._ask_all(STATE, with_blocks)
+        answers = await self._every.ask(STATE, with_blocks)
         for number, answer in enumerate(answers):
             if not isinstance(answer, EngineDeadError):
                 self._states[number] = answer
@@ -145,33 +148,10 @@ class DpClient:
         return list(self._states)
 
     async def call(self, verb: Verb[P, A], payload: P) -> A:
-        """The answer of those that are up; an engine that is down carries out what is replayed when it is back."""
-        answers = await self._ask_all(verb, payload)
-        given: list[A] = []
-        for supervisor, answer in zip(self._supervisors, answers, strict=True):
-            if isinstance(answer, EngineDeadError):
-                supervisor.keep(verb, payload)
-            else:
-                given.append(answer)
+        answer = await self._every.call(verb, payload)
         if verb.forgets_prefixes:
             self._router.forget_prefixes()
-        return verb.combined(given)
-
-    def keep(self, verb: Verb[P, Any], payload: P) -> None:
-        for supervisor in self._supervisors:
-            supervisor.keep(verb, payload)
-
-    async def _ask_all(self, verb: Verb[P, A], payload: P) -> list[A | EngineDeadError]:
-        """Answers by engine; the EngineDeadError of one that cannot answer. Raises where none can, and any other
-        error."""
-        asked = [supervisor.call(verb, payload) for supervisor in self._supervisors]
-        answers: list[Any] = await asyncio.gather(*asked, return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, BaseException) and not isinstance(answer, EngineDeadError):
-                raise answer
-        if all(isinstance(answer, EngineDeadError) for answer in answers):
-            raise answers[0]
-        return answers
+        return answer
 
     async def _pump(self, number: int, supervisor: Supervisor) -> None:
         try:

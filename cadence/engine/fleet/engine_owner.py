@@ -16,6 +16,7 @@ from cadence.core.contract.messages import EngineInfo
 from cadence.core.errors import EngineDeadError
 from cadence.engine.fleet.dp_client import options_by_engine
 from cadence.engine.fleet.engine_links import NEVER
+from cadence.engine.fleet.every_engine import EveryEngine
 from cadence.engine.supervise.async_client import EngineProcess, EngineStarter, ProcessStarter
 from cadence.engine.supervise.engine_group import NO_GROUP, EngineGroup, NoGroup, grouped
 from cadence.engine.supervise.limits import SupervisorLimits
@@ -43,6 +44,7 @@ class EngineOwner:
         self._supervisors = [
             Supervisor(one, command, own, starter) for one, starter in zip(each, starters, strict=True)
         ]
+        self.engines = EveryEngine(self._supervisors)
         self._fronts: dict[int, Send] = {}  # by number, from 1
         self._deaths: dict[int, str] = {}  # by engine: why it was given up
         self._watching: list[asyncio.Future[None]] = []

@@ -9,6 +9,7 @@ from cadence.core.contract.engine_state import FORWARD_TOKENS, EngineStats
 from cadence.core.contract.request import FinishReason
 from cadence.core.contract.update import AnyUpdate
 from cadence.core.draft_stats import DraftStats
+from cadence.core.model.state_spec import StateStats
 from cadence.engine.metrics.completion import Completion
 from cadence.engine.metrics.metric import Counter, Gauge, Histogram, Metric
 
@@ -140,6 +141,7 @@ class MetricsRecorder:
             self._pooling_requests,
             self._pooling_tokens,
             *self._drafts(stats.drafts),
+            *self._states(stats.states),
             *(
                 Counter("cadence:rank_busy_seconds", {**self._labels, "rank": str(rank)}, busy)
                 for rank, busy in enumerate(stats.busy_seconds)
@@ -175,6 +177,20 @@ class MetricsRecorder:
                 self._counter("spec_decode_num_accepted_tokens_per_pos", count, position=str(position))
                 for position, count in enumerate(kept)
             ),
+        ]
+
+    def _states(self, states: StateStats) -> list[Metric]:
+        """vLLM has no names for these."""
+        if not states.rows:
+            return []
+        return [
+            Gauge("cadence:state_rows", self._labels, states.rows),
+            Gauge("cadence:state_rows_used", self._labels, states.running),
+            Gauge("cadence:state_snapshots", self._labels, states.slots),
+            Gauge("cadence:state_snapshots_used", self._labels, states.used),
+            Counter("cadence:state_snapshots_saved", self._labels, states.saved),
+            Counter("cadence:state_snapshots_restored", self._labels, states.restored),
+            Counter("cadence:state_snapshots_evicted", self._labels, states.evicted),
         ]
 
     def _begun(self, text: Completion) -> None:

@@ -14,7 +14,8 @@ OF_ENGINES = frozenset({
     "num_preemptions", "prefix_cache_queries", "prefix_cache_hits", "iteration_tokens_total", "engine_restarts",
     "mm_cache_queries", "mm_cache_hits", "rank_busy_seconds",
     "spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens",
-    "spec_decode_num_accepted_tokens_per_pos",
+    "spec_decode_num_accepted_tokens_per_pos", "state_snapshots_saved", "state_snapshots_restored",
+    "state_snapshots_evicted",
 })  # fmt: skip
 
 

@@ -21,13 +21,25 @@ class EngineCounts(NamedTuple):
     failed: int  # requests that were found to kill engines
 
 
-class EngineClient(Protocol):
-    """Made inside a running event loop. `start` it, then read `updates`."""
+class EngineCalls(Protocol):
+    """What is asked of all engines beside requests."""
 
     @property
     def is_ready(self) -> bool:
         """Whether an engine takes requests."""
         ...
+
+    async def call(self, verb: Verb[P, A], payload: P) -> A:
+        """Carried out by all engines. Raises EngineDeadError where none answers within the verb's deadline."""
+        ...
+
+    def keep(self, verb: Verb[P, Any], payload: P) -> None:
+        """Carried out by engines that are started from now on, if the verb is one that is replayed."""
+        ...
+
+
+class EngineClient(EngineCalls, Protocol):
+    """Made inside a running event loop. `start` it, then read `updates`."""
 
     @property
     def pids(self) -> list[int]:
@@ -63,14 +75,6 @@ class EngineClient(Protocol):
 
     async def states(self, with_blocks: bool) -> list[EngineState]:
         """By engine. Raises EngineDeadError where none answers."""
-        ...
-
-    async def call(self, verb: Verb[P, A], payload: P) -> A:
-        """Carried out by all engines. Raises EngineDeadError where none answers within the verb's deadline."""
-        ...
-
-    def keep(self, verb: Verb[P, Any], payload: P) -> None:
-        """Carried out by engines that are started from now on, if the verb is one that is replayed."""
         ...
 
 

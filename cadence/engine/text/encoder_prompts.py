@@ -15,9 +15,9 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from cadence.config.encoder_config import EncoderConfig
-from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import MediaInput
+from cadence.core.inputs.encoder_input import EncoderInput
+from cadence.core.inputs.media import MediaInput
 from cadence.engine.text.prompt_media import AudioClip, MediaList
 from cadence.engine.text.prompts import ParsedPrompt
 from cadence.engine.text.token_ids import check_range, integers

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cadence.config.pooling import TextForm
-from cadence.core.alignment import AlignmentSpec
-from cadence.core.attachments import Attachment
 from cadence.core.contract.request import EngineRequest, StopRule
-from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import ContextLengthError, InvalidRequestError
 from cadence.core.grammar import NO_DEFAULTS, GrammarSpec
+from cadence.core.inputs.alignment import AlignmentSpec
+from cadence.core.inputs.attachments import Attachment
+from cadence.core.inputs.encoder_input import EncoderInput
+from cadence.core.inputs.media import MediaInput
 from cadence.core.lora_request import adapter_of
-from cadence.core.media import MediaInput
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.shown import shown
 from cadence.engine.text.input_limits import InputLimits

@@ -7,8 +7,8 @@ import numpy as np
 from cadence.audio.feature_config import FeatureConfig
 from cadence.audio.features import log_mel
 from cadence.audio.resample import resample
-from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import InvalidRequestError
+from cadence.core.inputs.encoder_input import EncoderInput
 from cadence.engine.text.prompt_media import AudioClip
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from cadence.config.media_config import MediaConfig
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import AUDIO, IMAGE, VECTORS, VIDEO, MediaInput, MediaItem
+from cadence.core.inputs.media import AUDIO, IMAGE, VECTORS, VIDEO, MediaInput, MediaItem
 from cadence.engine.text.known_media import KnownMedia, MediaName
 from cadence.engine.text.media_families import MediaFamilies
 from cadence.engine.text.prompt_media import DATA, UUIDS, AudioClip, MediaList

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cadence.core.adapter import AdapterSpec
-from cadence.core.attachments import Attachment
-from cadence.core.pooling import PoolingSpec
+from cadence.core.inputs.attachments import Attachment
+from cadence.core.pooled.pooling import PoolingSpec
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 
 # Of requests that get no tokens, by `skip_reading_prefix_cache`. They share these, and nothing writes to them.

@@ -8,7 +8,7 @@ from typing import Any
 
 from cadence.core.checks import integer
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import AUDIO, IMAGE, VIDEO
+from cadence.core.inputs.media import AUDIO, IMAGE, VIDEO
 from cadence.media.processor_kwargs import checked_kwargs
 from cadence.media.sound import Sound
 

@@ -8,9 +8,9 @@ from typing import Any, NotRequired, TypedDict
 
 from cadence.config.pooling import PLAIN_TEXT, TextForm
 from cadence.core.checks import integer
-from cadence.core.encoder_input import EncoderInput
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import MediaInput
+from cadence.core.inputs.encoder_input import EncoderInput
+from cadence.core.inputs.media import MediaInput
 from cadence.engine.text.prompt_media import AudioClip, MediaList, media_of
 from cadence.text.tokenizer import Tokenizer
 

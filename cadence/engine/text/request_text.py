@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from cadence.core.contract.request import EngineRequest, FinishReason
 from cadence.core.contract.update import AnyUpdate, RequestTokens, RequestUpdate
 from cadence.core.draft_stats import NO_DRAFTS, DraftStats, Run, first_runs, kept_places
-from cadence.core.encoder_input import EncoderInput
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.flat_logprobs import FlatLogprobs
+from cadence.core.inputs.encoder_input import EncoderInput
 from cadence.core.outputs import CompletionOutput, PositionLogprobs, RequestMetrics
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.engine.text.logprobs import LogprobNames, position_logprobs, prompt_position_logprobs

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cadence.config.cli import Parser, add_engine_flags, checked_options
 from cadence.core.errors import ConfigError, InvalidRequestError
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.entrypoints.cli.shared.open_llm import open_llm
 from cadence.entrypoints.cli.shared.progress_lines import ProgressLines
 
@@ -169,7 +169,7 @@ def _table(texts: list[str], vectors_np: np.ndarray) -> list[str]:
     """How similar the texts are: each with each, or each with its nearest."""
     import numpy as np
 
-    from cadence.core.similarity import all_cosines
+    from cadence.core.pooled.similarity import all_cosines
     from cadence.entrypoints.cli.shared.report import columns
 
     cosines_np = all_cosines(vectors_np)

@@ -37,6 +37,8 @@ class ApiChild:
         self.has_served = False
         self.counts = NOTHING_COUNTED  # as it last said
         self.table_version = 0  # of the adapters that it serves
+        self.hold_version = 0  # of the hold that it was told last, and has taken in
+        self.quiet: set[int] = set()  # versions of holds that are waited for: what had to end there has ended
         self.heard_at = time.monotonic()  # seconds
         self.unfinished: list[Unfinished] = []  # that it could not finish itself
 
@@ -79,6 +81,9 @@ class ApiChild:
         self.counts = message.counts or self.counts
         self.has_served |= message.serving
         self.table_version = max(self.table_version, message.table_version)
+        self.hold_version = max(self.hold_version, message.hold_version)
+        if message.quiet_version:
+            self.quiet.add(message.quiet_version)
         if message.unfinished:
             self.unfinished.append(Unfinished(self._channel.take_socket(), message.unfinished))
         self.on_message(message)

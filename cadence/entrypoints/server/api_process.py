@@ -16,25 +16,31 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import uvloop
 
 from cadence.config import env
 from cadence.config.args import EngineArgs
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.core.contract.adapter_messages import AdapterTable, NamedAdapter, TableCall, TableReply, TableVerb
 from cadence.core.contract.codec import decode_to_front, encode
+from cadence.core.contract.control_messages import ControlAnswer, ControlCall
 from cadence.core.contract.front_messages import NOTHING_COUNTED, FromFront, FrontCounts, ToFront
+from cadence.core.contract.hold import KEEP, NO_HOLD, Hold
 from cadence.core.contract.response_messages import UNKNOWN_RESPONSE, StoreCall, StoreReply
 from cadence.core.errors import CadenceError, EngineDeadError
 from cadence.core.lora_request import LoRARequest
 from cadence.engine.fleet.engine_links import FRONT_LIMITS, EngineLinks
 from cadence.engine.log_format import escaped, set_up_logging
 from cadence.engine.log_queue import LogQueue, queue_output
+from cadence.engine.supervise.engine_client import EngineCalls
 from cadence.entrypoints.async_llm import AsyncLLM
+from cadence.entrypoints.engine_control import Control
+from cadence.entrypoints.front_hold import FrontHold
 from cadence.entrypoints.server.app import create_app
+from cadence.entrypoints.server.control_link import ControlLink
 from cadence.entrypoints.server.exit_deadline import ExitDeadline
 from cadence.entrypoints.server.http.sockets import listen
 from cadence.entrypoints.server.replacement import TakeUnfinished
@@ -72,6 +78,8 @@ class ParentLink:
         self._adopt: Callable[[socket.socket], None] = socket.socket.close
         self._resume: Callable[[Sequence[HandedOver]], None] = lambda handed: None
         self._table = AdapterTable(0)  # as last told; version 0 = that of the start
+        self._hold = NO_HOLD  # as last told
+        self._fronts: list[FrontHold] = []  # what holds requests here, once there is one
         self._cancel: Callable[[str], None] = lambda response_id: None
         self._calls: dict[int, asyncio.Future[ToFront]] = {}
         self._num_calls = 0
@@ -100,6 +108,30 @@ class ParentLink:
         if self._state is not None:
             self._state.adapters.set(_request(adapter) for adapter in table.adapters)
             self._send(FromFront(table_version=table.version))
+
+    def open_control(self, engines: EngineCalls, front: FrontHold) -> Control:
+        """A `ControlFactory`."""
+        self._fronts.append(front)
+        self._take_hold(self._hold)
+        return ControlLink(self._call_control)
+
+    async def _call_control(self, call: ControlCall) -> ControlAnswer:
+        answer = (await self._call(control=call)).answer
+        assert answer is not None
+        return answer
+
+    def _take_hold(self, hold: Hold) -> None:
+        """Before there is a front, it is kept until there is one."""
+        self._hold = hold
+        for front in self._fronts:
+            front.take(hold)
+            self._send(FromFront(hold_version=hold.version))
+            if hold.running != KEEP:
+                self._spawn(self._say_quiet(front, hold))
+
+    async def _say_quiet(self, front: FrontHold, hold: Hold) -> None:
+        await front.quiet(hold)
+        self._send(FromFront(quiet_version=hold.version))
 
     async def ask(self, call: StoreCall) -> StoreReply:
         return (await self._call(call=call)).reply or UNKNOWN_RESPONSE
@@ -164,17 +196,22 @@ class ParentLink:
             self._resume([HandedOver(connection, decode_answer(message.unfinished))])
         if message.send_counts:
             self.send_counts()
+        if message.hold is not None:
+            self._take_hold(message.hold)
         if message.table is not None:
             self._take_table(message.table)
         if message.cancel:
             self._cancel(message.cancel)
         if message.resumed is not None and self._state is not None:
-            task = asyncio.ensure_future(resume_response(message.resumed, self._state))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(resume_response(message.resumed, self._state))
         future = self._calls.get(message.call_id)
         if future is not None and not future.done():
             future.set_result(message)
+
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(job)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 class TableLink:
@@ -212,7 +249,7 @@ async def serve(channel: Channel, logs: LogQueue) -> int:
     for message in more:
         parent.take(message)
     reporting = asyncio.ensure_future(parent.report())
-    start = AsyncLLM.start(args, limits=FRONT_LIMITS, open_client=links.open_client)
+    start = AsyncLLM.start(args, limits=FRONT_LIMITS, open_client=links.open_client, open_control=parent.open_control)
     deadline = ExitDeadline(lambda: logs.flush(LOG_FLUSH_S))
     try:
         llm = await StartSignals(deadline, lambda line: None).run(start)

@@ -22,9 +22,10 @@ from typing import Any
 
 from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
-from cadence.config.serve_options import ServeOptions
-from cadence.config.tenants import tenants_of
+from cadence.config.server.serve_options import ServeOptions
+from cadence.config.server.tenants import tenants_of
 from cadence.core.contract.adapter_messages import NamedAdapter, TableCall
+from cadence.core.contract.control_messages import ControlCall
 from cadence.core.contract.front_messages import NOTHING_COUNTED, FromFront, ToFront
 from cadence.core.contract.response_messages import ResumedResponse, StoreCall
 from cadence.core.errors import EngineDeadError
@@ -35,18 +36,19 @@ from cadence.engine.source import find_source
 from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.entrypoints.server.acceptor import Acceptor
 from cadence.entrypoints.server.api_child import ApiChild, Unfinished
+from cadence.entrypoints.server.api_children import ApiChildren
 from cadence.entrypoints.server.http.tenant_ledger import open_ledger
 from cadence.entrypoints.server.http.tenants import new_salt
 from cadence.entrypoints.server.responses.manager import NO_FRONT, ResponseManager
 from cadence.entrypoints.server.routes.served_adapters import served_at_start
 from cadence.entrypoints.server.shared_adapters import SharedAdapters
+from cadence.entrypoints.server.shared_control import SharedControl
 
 MAX_FAILED_STARTS = 3  # of an API process, in a row: the server ends
 RESTART_S = 0.2  # before a dead one is started again
 REPORT_S = 1.0  # for processes to say what they have counted
 SILENCE_FACTOR = 2  # a process that serves may be silent for this many times as long as an engine, before it is killed
 STUCK_SHARE = 0.75  # of that time, after which one whose event loop is stuck hands its answers over, and ends
-TABLE_S = 5.0  # for processes to take in a change of the table of adapters, before those that have not are killed
 TICK_S = 1.0
 EXIT_S = 20.0  # beyond the shutdown timeout, before processes that do not end are killed
 
@@ -69,10 +71,10 @@ class ApiServers:
         self._owner = owner
         self._responses = ResponseManager(self)
         self._adapters = adapters
-        self._children: dict[int, ApiChild] = {}  # by number, from 1
+        self._children = ApiChildren()
+        self._control = SharedControl(owner.engines, self._children)
         self._gone = NOTHING_COUNTED  # what those that are gone have counted
         self._unfinished: list[Unfinished] = []  # answers of those that are gone
-        self._told = asyncio.Event()  # counts came
         self._tasks: set[asyncio.Future[None]] = set()
         self._is_ending = False
         self.status = 0
@@ -85,12 +87,12 @@ class ApiServers:
             await asyncio.gather(*(self._keep(number) for number in range(1, self._count + 1)))
         finally:
             watching.cancel()
+            self._control.close()
 
     def signal(self, number: signal.Signals) -> None:
         """To all processes. None is started again."""
         self._is_ending = True
-        for child in self._children.values():
-            child.signal(number)
+        self._children.signal(number)
 
     def fail(self) -> None:
         """Ends the server, which has failed."""
@@ -113,18 +115,18 @@ class ApiServers:
 
     async def _run(self, number: int) -> tuple[bool, int]:
         """-> (whether it served, its exit status)"""
-        child = self._children[number] = await ApiChild.start(self._options)
-        child.send(ToFront(table=self._adapters.table))
+        child = await ApiChild.start(self._options)
+        self._children.add(number, child)
+        child.send(ToFront(table=self._adapters.table, hold=self._control.current))
         child.on_message = lambda message: self._received(number, child, message)
         self._owner.join(number, child.send)
         if self._is_ending:
             child.signal(signal.SIGTERM)
         status = await child.wait()
         self._owner.leave(number)
-        del self._children[number]
+        self._children.remove(number)
         self._responses.gone(number)
-        self._told.set()
-        if not any(one.has_served for one in self._children.values()):
+        if not self._children.serving():
             self._acceptor.pause()
         self._gone = summed([self._gone, child.last_counts()])
         if child.unfinished:
@@ -140,16 +142,16 @@ class ApiServers:
                 unfinished.connection.close()
             self._unfinished.clear()
         while self._unfinished and (lively := self._lively()):
-            self._children[lively[self._num_dealt % len(lively)]].go_on(self._unfinished.pop())
+            self._children.by_number[lively[self._num_dealt % len(lively)]].go_on(self._unfinished.pop())
             self._num_dealt += 1
 
     def _received(self, number: int, child: ApiChild, message: FromFront) -> None:
-        self._told.set()
+        self._children.heard()
         if message.serving:
             self._acceptor.resume()
             self._responses.hand_over()
             self._hand_on()
-        if len(self._children) == self._count and all(each.has_served for each in self._children.values()):
+        if len(self._children.serving()) == self._count:
             self.all_serve.set()
         if message.call is not None and not message.call_id:
             self._responses.take(number, message.call)
@@ -157,6 +159,8 @@ class ApiServers:
             self._spawn(self._answer_call(number, child, message.call_id, message.call))
         elif message.table_call is not None:
             self._spawn(self._answer_table_call(child, message.call_id, message.table_call))
+        elif message.control is not None:
+            self._spawn(self._answer_control(child, message.call_id, message.control))
         elif message.call_id:
             self._spawn(self._answer(child, message.call_id))
 
@@ -169,38 +173,20 @@ class ApiServers:
         asking.send(ToFront(call_id=call_id, reply=await self._responses.answer(number, call)))
 
     async def _answer_table_call(self, asking: ApiChild, call_id: int, call: TableCall) -> None:
-        """When all that serve have the change, or are gone, which takes little longer than TABLE_S at most; those that
-        start get it before they do."""
+        """When all that serve have the change, or are gone; those that start get it before they do."""
         before = self._adapters.table.version
         reply, table = self._adapters.take(call), self._adapters.table
         if table.version != before:
-            for child in self._children.values():
-                child.send(ToFront(table=table))
-            await self._until_all_have(table.version)
+            self._children.tell(ToFront(table=table))
+            await self._children.until_all(lambda child: child.table_version >= table.version)
         asking.send(ToFront(call_id=call_id, table_reply=reply))
 
-    async def _until_all_have(self, version: int) -> None:
-        """A process that does not take the change in is killed: it would serve what is no longer served. The next one
-        begins with the change."""
-        try:
-            async with asyncio.timeout(TABLE_S):
-                await self._all_have(version)
-        except TimeoutError:
-            for child in self._without(version):
-                child.signal(signal.SIGKILL)
-            await self._all_have(version)
-
-    async def _all_have(self, version: int) -> None:
-        while self._without(version):
-            self._told.clear()
-            await self._told.wait()
-
-    def _without(self, version: int) -> list[ApiChild]:
-        return [one for one in self._children.values() if one.has_served and one.table_version < version]
+    async def _answer_control(self, asking: ApiChild, call_id: int, call: ControlCall) -> None:
+        asking.send(ToFront(call_id=call_id, answer=await self._control.answer(call)))
 
     def cancel(self, front: int, response_id: str) -> None:
-        if front in self._children:
-            self._children[front].send(ToFront(cancel=response_id))
+        if front in self._children.by_number:
+            self._children.by_number[front].send(ToFront(cancel=response_id))
 
     def resume(self, resumed: ResumedResponse) -> int:
         """By the process that is dealt the next connection."""
@@ -209,7 +195,7 @@ class ApiServers:
             return NO_FRONT
         number = serving[self._num_dealt % len(serving)]
         self._num_dealt += 1
-        self._children[number].send(ToFront(resumed=resumed))
+        self._children.by_number[number].send(ToFront(resumed=resumed))
         return number
 
     async def _answer(self, asking: ApiChild, call_id: int) -> None:
@@ -219,33 +205,35 @@ class ApiServers:
             child.send(ToFront(send_counts=True))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REPORT_S):
-                while any(child.heard_at < asked_at for child in self._others(asking)):
-                    self._told.clear()
-                    await self._told.wait()
+                await self._children.until(lambda: self._have_said(asked_at, asking))
         counts = summed([self._gone, *(child.counts for child in self._others(asking))])
         asking.send(ToFront(call_id=call_id, others=counts))
+
+    def _have_said(self, since: float, asking: ApiChild) -> bool:
+        return all(child.heard_at >= since for child in self._others(asking))
 
     def _deal(self, connection: socket.socket) -> None:
         """Round robin, past processes that say nothing. It is called only while one serves."""
         lively = self._lively()
-        self._children[lively[self._num_dealt % len(lively)]].serve(connection)
+        self._children.by_number[lively[self._num_dealt % len(lively)]].serve(connection)
         self._num_dealt += 1
 
     def _lively(self) -> list[int]:
         """Those that serve and have reported lately; where there are none, those that serve."""
         now = time.monotonic()
-        serving = [number for number, child in self._children.items() if child.has_served]
-        return [one for one in serving if now - self._children[one].heard_at < self._silence_s / 4] or serving
+        children = self._children.by_number
+        serving = [number for number, child in children.items() if child.has_served]
+        return [one for one in serving if now - children[one].heard_at < self._silence_s / 4] or serving
 
     def _others(self, than: ApiChild) -> list[ApiChild]:
-        return [child for child in self._children.values() if child is not than]
+        return [child for child in self._children.all() if child is not than]
 
     async def _watch(self) -> None:
         """A process that is stopped, or stuck, holds connections that are not served."""
         while True:
             await asyncio.sleep(TICK_S)
-            for child in self._children.values():
-                if child.has_served and time.monotonic() - child.heard_at > self._silence_s:
+            for child in self._children.serving():
+                if time.monotonic() - child.heard_at > self._silence_s:
                     child.signal(signal.SIGKILL)
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from cadence.config import env
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.entrypoints.server.http.sockets.listen import bind
 from cadence.entrypoints.server.resume.unfinished import HandedOver, decode, encode, read_file, write_file
 

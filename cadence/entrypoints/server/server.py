@@ -22,7 +22,7 @@ from fastapi import FastAPI
 
 from cadence.config import env
 from cadence.config.args import EngineArgs
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.core.errors import EngineDeadError
 from cadence.engine.log_format import escaped, set_up_logging
 from cadence.engine.log_queue import LogQueue, queue_output
@@ -45,7 +45,7 @@ from cadence.entrypoints.server.resume.answer import resumed_request
 from cadence.entrypoints.server.resume.hand_over import HandOver
 from cadence.entrypoints.server.resume.suspects import Suspects
 from cadence.entrypoints.server.resume.unfinished import HandedOver
-from cadence.entrypoints.server.routes.state import ServerState
+from cadence.entrypoints.server.served import Served
 from cadence.entrypoints.server.start_signals import StartSignals, StoppedWhileStarting
 from cadence.entrypoints.server.stop_signals import StopSignals
 
@@ -72,14 +72,20 @@ def run_server(
     """
     began = time.perf_counter()
     with contextlib.closing(bound), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        load_middleware(options.middleware)
-        read_template(options.chat_template)
-        if options.ssl_certfile:
-            tls_context(options)  # raises what is wrong with the files
-        listen.allow_many_connections()
-        logs = queue_output()
-        set_up_logging(env.log_level())
+        logs = prepare_process(options)
         return runner.run(_start_and_serve(args, options, engine_command, (bound, replacement), (began, logs)))
+
+
+def prepare_process(options: ServeOptions) -> LogQueue:
+    """Raises what is wrong with files that the options name."""
+    load_middleware(options.middleware)
+    read_template(options.chat_template)
+    if options.ssl_certfile:
+        tls_context(options)
+    listen.allow_many_connections()
+    logs = queue_output()
+    set_up_logging(env.log_level())
+    return logs
 
 
 async def _start_and_serve(
@@ -95,30 +101,43 @@ async def _start_and_serve(
     url = listen.url_of(bound, options)
 
     def serving() -> None:
-        _say(f"serving {args.model} at {url} ({time.perf_counter() - began:.2f} s from start)")
+        say(f"serving {args.model} at {url} ({time.perf_counter() - began:.2f} s from start)")
 
     if options.api_server_count > 1:
         return await serve_many(args, options, (engine_command, limits), bound, serving)
-    start = AsyncLLM.start(args, _say, engine_command=engine_command, limits=limits)
+    start = AsyncLLM.start(args, say, engine_command=engine_command, limits=limits)
     try:
-        llm = await StartSignals(ExitDeadline(lambda: logs.flush(LOG_FLUSH_S)), _say).run(start)
+        llm = await StartSignals(ExitDeadline(lambda: logs.flush(LOG_FLUSH_S)), say).run(start)
     except StoppedWhileStarting:
         return 0
     except EngineDeadError as error:
         print(escaped(f"cadence serve: the engine did not start: {error}"), file=sys.stderr)
         return 1
 
+    return await serve_until_told(create_app(llm, options, logs), options, (bound, replacement, logs), serving)
+
+
+async def serve_until_told(
+    app: FastAPI,
+    options: ServeOptions,
+    process: tuple[socket.socket, Replacement, LogQueue],
+    on_serving: Callable[[], None],
+) -> int:
+    """-> the exit status. Its engines are gone then."""
+    bound, replacement, logs = process
+    served: Served = app.state.served
+
     def last() -> None:
         """A stopped engine would not notice that its front is gone."""
-        for pid in filter(None, llm.engine_pids):
+        for pid in filter(None, served.engine_pids):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         logs.flush(LOG_FLUSH_S)
 
     replace = functools.partial(replacement.replace, last)
-    life = ServerLifecycle(create_app(llm, options, logs), options, ExitDeadline(last), replace, replacement.handed)
+    life = ServerLifecycle(app, options, ExitDeadline(last), replace, replacement.handed)
     try:
-        return await life.run(bound, serving)
+        return await life.run(bound, on_serving)
     finally:
         await life.end_engine()
 
@@ -127,7 +146,7 @@ def _do_nothing(take_unfinished: TakeUnfinished) -> None:
     pass
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     print(escaped(line), flush=True)
 
 
@@ -160,7 +179,7 @@ class ServerLifecycle:
         handed: Sequence[HandedOver] = (),
     ) -> None:
         """replace: the process, when it is stuck; where it returns, the process ends. handed: answers to go on with"""
-        self._state: ServerState = app.state.server
+        self._served: Served = app.state.served
         self._options = options
         self._deadline = deadline
         self._replace = replace
@@ -197,7 +216,7 @@ class ServerLifecycle:
     def resume(self, handed: Sequence[HandedOver]) -> None:
         """Goes on with what another process has begun."""
         for one in handed:
-            request = resumed_request(one.answer, self._state.llm)
+            request = resumed_request(one.answer, self._served.llm_of)
             self._spawn(self._server.adopt(socket.socket(fileno=one.descriptor), request))
 
     def on_signal(self) -> None:
@@ -205,9 +224,9 @@ class ServerLifecycle:
         does the process."""
         self._signals += 1
         if self._signals == 1:
-            self._state.admission.drain()
+            self._served.drain()
             self._connections.hurry(DRAIN_WRITE_S)
-            _say(f"draining: {self._state.admission.in_flight} requests in flight")
+            say(f"draining: {self._served.in_flight} requests in flight")
             self._spawn(self._drain())
         elif self._signals == 2:
             self._spawn(self._abort(1, "stopped by a second signal"))
@@ -223,7 +242,7 @@ class ServerLifecycle:
     def _take_unfinished(self, signals: StopSignals) -> list[HandedOver]:
         """The last but little before the process is another program, which would not know of a signal."""
         suspects = Suspects(threading.main_thread().ident or 0)
-        handed = HandOver(self._state.llm, suspects).take(self._server.server_state.connections)
+        handed = HandOver(self._served.llm_of, suspects).take(self._server.server_state.connections)
         if signals.is_pending():
             raise ToldToEnd
         return handed
@@ -232,7 +251,7 @@ class ServerLifecycle:
         """The readers of what still runs get an error at once; the engine may take a while to leave. Signals are still
         heard."""
         if self._engine_end is None:
-            self._engine_end = asyncio.ensure_future(self._state.llm.shutdown(drain=False))
+            self._engine_end = asyncio.ensure_future(self._served.end_engines())
         await asyncio.shield(self._engine_end)
 
     async def _drain(self) -> None:
@@ -244,7 +263,7 @@ class ServerLifecycle:
     async def _abort(self, status: int, why: str) -> None:
         """status: of the process. A client that does not read gets no error event: neither it nor the engine is waited
         for."""
-        _say(f"{why}: {self._state.admission.in_flight} requests end with an error")
+        say(f"{why}: {self._served.in_flight} requests end with an error")
         self._status = max(self._status, status)
         self._exit(ABORT_EXIT_S)
         self._spawn(self.end_engine())
@@ -252,22 +271,20 @@ class ServerLifecycle:
         self._abort_connections()
 
     async def _watch_engine(self) -> None:
-        await self._state.llm.dead.wait()
+        why = await self._served.wait_lost()
         if self._engine_end is not None:
             return  # we ended it ourselves
-        self._state.admission.drain()
+        self._served.drain()
         self._status = 1
-        try:
-            await self._state.llm.check_health()
-        except EngineDeadError as error:
-            print(escaped(f"cadence serve: the engine is gone: {error}"), file=sys.stderr, flush=True)
+        if why:
+            print(escaped(f"cadence serve: the engine is gone: {why}"), file=sys.stderr, flush=True)
         await self._is_idle_within(FLUSH_S)
         self._exit(EXIT_S)
 
     async def _is_idle_within(self, seconds: float | None) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                await self._state.admission.wait_idle()
+                await self._served.wait_idle()
         except TimeoutError:
             return False
         return True
@@ -285,7 +302,7 @@ class ServerLifecycle:
         while not self._server.started:
             await asyncio.sleep(0.005)
         if unfinished := sum(bool(one.answer.content) for one in self._handed):
-            _say(f"going on with {unfinished} unfinished answers")
+            say(f"going on with {unfinished} unfinished answers")
         self.resume(self._handed)
         on_serving()
 
@@ -314,7 +331,8 @@ def uvicorn_config(app: FastAPI, options: ServeOptions, connections: Connections
     return uvicorn.Config(
         Outbox(app),
         http=_protocol_factory(options, connections),  # type: ignore[arg-type]
-        ws="none",
+        ws=BoundedHttpProtocol.open_websocket,  # type: ignore[arg-type]
+        ws_max_size=options.max_body_bytes,
         lifespan="off",
         backlog=4096,
         log_config=None,

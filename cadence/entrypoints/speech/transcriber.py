@@ -15,7 +15,7 @@ from cadence.audio.prompts import start_tokens
 from cadence.audio.queries import QueryKind, SpeechAnswer, SpeechModel, SpeechOptions, SpeechQuery
 from cadence.audio.segments import SpeechSegment
 from cadence.audio.transcription import Transcription
-from cadence.core.encoder_input import EncoderInput
+from cadence.core.inputs.encoder_input import EncoderInput
 from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.entrypoints.speech.events import (

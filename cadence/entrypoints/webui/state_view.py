@@ -26,6 +26,7 @@ def describe(state: EngineState, metrics: Sequence[Metric], model: str) -> dict[
         "kv_usage": state.stats.kv_usage,
         "blocks": _blocks(state),
         "prefix": {"queries": state.stats.prefix_queries, "hits": state.stats.prefix_hits},
+        "states": dataclasses.asdict(state.stats.states) if state.stats.states.rows else None,
         "preemptions": state.stats.num_preemptions,
         "drafts": {
             "forwards": state.stats.drafts.num_forwards,

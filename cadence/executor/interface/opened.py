@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cadence.config.engine_config import EngineConfig
-from cadence.core.kv_spec import KVLayout
+from cadence.core.model.kv_spec import KVLayout
 from cadence.device.base import DeviceCaps
 from cadence.executor.interface.base import Executor
 

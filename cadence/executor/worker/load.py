@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cadence.config.speculative import NO_SPECULATION
-from cadence.core.kv_spec import KVLayout, plan_layout
+from cadence.core.model.kv_spec import KVLayout, plan_layout
 from cadence.device.base import Device
 from cadence.device.dtypes import DTYPES
 from cadence.executor.worker.adapters import WorkerAdapters, open_adapters
 from cadence.executor.worker.engine_share import EngineShare, NoShare
 from cadence.executor.worker.stage_facts import DraftFacts, share_facts
 from cadence.executor.worker.state_memory import StateMemoryPlan
+from cadence.executor.worker.weights import DeviceWeights
 from cadence.executor.worker.worker_config import WorkerConfig
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import StageLinks
@@ -24,6 +25,7 @@ from cadence.models.loader.plausible import without_memory
 from cadence.models.stage import balanced_partition
 from cadence.runner.caches.states import StateSizes
 from cadence.runner.features.setup import LoadedModels
+from cadence.speculate.draft_model import DraftModel
 from cadence.speculate.load import load_draft
 
 
@@ -34,6 +36,7 @@ class WorkerModels:
     adapters: WorkerAdapters
     layout: KVLayout  # of the layers that are here
     states: StateMemoryPlan
+    weights: DeviceWeights
 
 
 def load_models(
@@ -71,7 +74,9 @@ def load_models(
     )
     layout = plan_layout(layers, config.cache.block_size, config.cache.dtype).of_layers(own)
     plan = StateMemoryPlan(sizes, has_keys=bool(layers), caching=config.cache.enable_prefix_caching)
-    return WorkerModels(ops=ops, models=models, adapters=adapters, layout=layout, states=plan)
+    head = draft.proposer if config.speculative.method == "mtp" and isinstance(draft, DraftModel) else None
+    weights = DeviceWeights(target, config.model, config.load, replace(whole, stage=stage), head)
+    return WorkerModels(ops=ops, models=models, adapters=adapters, layout=layout, states=plan, weights=weights)
 
 
 def _whole(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cadence.core.kv_spec import LayerKV
+from cadence.core.model.kv_spec import LayerKV
 from cadence.kernels.interface.links import StageLinks
 
 _NUMBERS = 4  # that say what a layer keeps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cadence.core.errors import ConfigError
-from cadence.core.state_spec import StateRoom
+from cadence.core.model.state_spec import StateRoom
 from cadence.runner.caches.states import StateSizes
 
 ROWS_SHARE = 0.75  # of the memory for states and keys, that running requests get at most

@@ -11,7 +11,7 @@ import msgspec
 
 from cadence.core.contract.control_messages import ErrorText
 from cadence.core.errors import CadenceError
-from cadence.core.kv_spec import KVLayout
+from cadence.core.model.kv_spec import KVLayout
 from cadence.distributed.mesh import Mesh
 from cadence.executor.worker.worker_config import WorkerConfig
 

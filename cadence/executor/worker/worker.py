@@ -8,20 +8,25 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
+import torch
+
 from cadence.core.adapter import AdapterOutcome
 from cadence.core.contract import control
 from cadence.core.contract.control import A, P, Verb
+from cadence.core.contract.sleep import WEIGHTS, WeightsState
 from cadence.core.contract.step import StepPayloads
 from cadence.core.errors import ConfigError
+from cadence.core.model.state_spec import StateRoom
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.state_spec import StateRoom
 from cadence.device.base import Device
 from cadence.executor.worker.engine_share import NO_SHARE, EngineShare, NoShare
 from cadence.executor.worker.load import load_models
+from cadence.executor.worker.sleep import DeviceSleep
 from cadence.executor.worker.state_memory import NO_STATES
 from cadence.executor.worker.worker_config import WorkerConfig
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import ONE_STAGE, StageLinks
+from cadence.models.registry import AnyModel
 from cadence.runner.caches.storage import allocate_kv_cache
 from cadence.runner.features.setup import build_parts
 from cadence.runner.limits import RunnerLimits
@@ -68,7 +73,10 @@ class Worker:
         self._cache = config.cache
         self._max_tokens = config.scheduler.max_num_batched_tokens
         self.queues_work = device.queues_work
-        loaded = load_models(device=device, config=config, ranks=ranks, links=links, share=share)
+        if config.device.sleep_mode:
+            device.allow_sleep()
+        with device.regions.region(WEIGHTS):
+            loaded = load_models(device=device, config=config, ranks=ranks, links=links, share=share)
         self._lora = loaded.adapters
         self.layout = loaded.layout
         self._states, self._state_bytes = loaded.states, 0
@@ -92,6 +100,8 @@ class Worker:
         # Until the real cache exists there is the null block alone: enough for dummy plans.
         self._allocate_kv(num_blocks=1)
         self._warmup: deque[WarmupPiece] = deque()  # what is left of it
+        self._weights = weights = loaded.weights
+        self._sleep = DeviceSleep(device, weights.droppable, runner.cache_memory, self._reload_weights)
         share.meet()
 
     @property
@@ -102,6 +112,9 @@ class Worker:
     def check(self) -> None:
         """Nothing here can go by itself, but for other engines."""
         self._share.check()
+
+    def get_model(self) -> AnyModel:
+        return self._weights.model
 
     def busy_seconds(self) -> list[float]:
         return []
@@ -115,6 +128,7 @@ class Worker:
         self._lora.close()
         self._warmup.clear()  # its pieces hold the loop, and with it the model
         del self.step, self.advance, self.post, self.result
+        del self._sleep, self._weights, self._caches
         del self._runner, self._loop, self._device, self._lora  # with them the model, the KV cache, graphs and threads
         device.trim_memory()
 
@@ -179,7 +193,8 @@ class Worker:
         return left
 
     def _allocate_kv(self, num_blocks: int) -> None:
-        self._runner.use_caches(allocate_kv_cache(self.layout, num_blocks, self._device))
+        self._caches = allocate_kv_cache(self.layout, num_blocks, self._device)
+        self._runner.use_caches(self._caches)
 
     def _warm_up(self, level: str) -> None:
         if level == "none":
@@ -210,6 +225,32 @@ class Worker:
     def _forget_adapter(self, digest: str) -> None:
         self._lora.opened.forget(digest)
 
+    def _give_back_memory(self, level: int) -> None:
+        self._sleep.give_back(level)
+
+    def _take_back_memory(self, tag: str) -> None:
+        self._sleep.take_back(tag)
+
+    def _check_weights(self, state: WeightsState) -> None:
+        self._weights.check(state)
+
+    def _load_weights(self, state: WeightsState) -> None:
+        self._device.synchronize()
+        with torch.inference_mode():
+            stayed = self._weights.load(state)
+        self._forget_recorded(stayed)
+
+    def _reload_weights(self) -> None:
+        with torch.inference_mode():
+            stayed = self._weights.reload()
+        self._forget_recorded(stayed)
+
+    def _forget_recorded(self, stayed: bool) -> None:
+        """What was recorded holds the addresses of weights."""
+        self._device.synchronize()
+        if not stayed:
+            self._runner.use_caches(self._caches)
+
     _HANDLERS: ClassVar[Mapping[str, Callable[[Worker, Any], Any]]] = {
         control.STATE_ROOM.name: _state_room,
         control.ALLOCATE_STATES.name: _allocate_states,
@@ -217,6 +258,10 @@ class Worker:
         control.ALLOCATE_KV.name: _allocate_kv,
         control.WARM_UP.name: _warm_up,
         control.WARM_UP_MORE.name: _warm_up_more,
+        control.GIVE_BACK_MEMORY.name: _give_back_memory,
+        control.TAKE_BACK_MEMORY.name: _take_back_memory,
+        control.CHECK_WEIGHTS.name: _check_weights,
+        control.LOAD_WEIGHTS.name: _load_weights,
         control.JOIN_ROUND.name: _join_round,
         control.PREPARE_ADAPTER.name: _prepare_adapter,
         control.PREPARED_ADAPTERS.name: _prepared_adapters,

@@ -7,7 +7,7 @@ from ctypes import Structure, addressof
 
 import torch
 
-from cadence.core.architectures import MOST_EXPERTS
+from cadence.core.model.architectures import MOST_EXPERTS
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.collectives import SLOT_BYTES, CpuCollectives
 from cadence.kernels.cpu.packed.ops import PACKED_TYPES
@@ -89,6 +89,9 @@ class CpuExperts:
             raise ValueError("experts of one layer differ in their sizes")
         self._segments = (ExpertSegments * len(matrices))(*[_segments(*pair) for pair in matrices])
 
+    def held(self) -> Sequence[object]:
+        return self._matrices
+
     def product(self, x: torch.Tensor, routes: Routes, gelu: bool) -> torch.Tensor:
         return self._called(self._c.packed_experts, x, routes, gelu)
 
@@ -117,6 +120,9 @@ class SharedCpuExperts:
         self._own = own
         self._total = total
         self._ranks = ranks
+
+    def held(self) -> Sequence[object]:
+        return self._own.held()
 
     def product(self, x: torch.Tensor, routes: Routes, gelu: bool) -> torch.Tensor:
         if x.shape[1] * 4 + 8 * routes[0].shape[1] > SLOT_BYTES // 2:

@@ -39,6 +39,10 @@ class ExpertStack:
 class PackedExperts(Protocol):
     """Experts in the form of the kernels that packed their matrices."""
 
+    def held(self) -> Sequence[object]:
+        """As that of a `PackedMatrix`."""
+        ...
+
     def product(self, x: torch.Tensor, routes: Routes, gelu: bool) -> torch.Tensor:
         """As that of `ExpertOps`."""
         ...

@@ -30,6 +30,10 @@ class PackedMatrix(Protocol):
     rows: int
     cols: int
 
+    def held(self) -> Sequence[object]:
+        """What it reads: tensors, dataclasses of these and others that hold some; and numbers that say their form."""
+        ...
+
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """x [T, cols], bias [rows] float32 or None -> [T, rows] of x's dtype."""
         ...
@@ -71,6 +75,9 @@ class PackedMatrix(Protocol):
 
 class ComposedMatrix(ABC):
     """One whose products have no norm inside and no gate after them: other ops do that."""
+
+    @abstractmethod
+    def held(self) -> Sequence[object]: ...
 
     @abstractmethod
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from cadence.core.kv_spec import FOUR_BIT_RUN, FOUR_BIT_RUN_BYTES, SCALE_BYTES
+from cadence.core.model.kv_spec import FOUR_BIT_RUN, FOUR_BIT_RUN_BYTES, SCALE_BYTES
 
 MOST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}  # the largest entry
 QUANTISED = (*MOST, torch.uint8)

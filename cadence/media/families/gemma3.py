@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cadence.core.media import IMAGE, SEGMENT, MediaItem
-from cadence.core.pixel_means import HALF
+from cadence.core.inputs.media import IMAGE, SEGMENT, MediaItem
+from cadence.core.inputs.pixel_means import HALF
 from cadence.media.family import Content, FamilyFiles, Prepared
 from cadence.media.picture import Picture
 from cadence.media.pixels import PixelNumbers

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cadence.core.media import IMAGE, SEGMENT, MediaItem
-from cadence.core.pixel_means import HALF, OPENAI_MEAN, OPENAI_STD, Channels
+from cadence.core.inputs.media import IMAGE, SEGMENT, MediaItem
+from cadence.core.inputs.pixel_means import HALF, OPENAI_MEAN, OPENAI_STD, Channels
 from cadence.media.family import Content, FamilyFiles, Prepared, VectorToken
 from cadence.media.picture import Picture
 from cadence.media.pixel_steps import PixelSteps

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from cadence.core.media import IMAGE, SEGMENT, MediaItem
+from cadence.core.inputs.media import IMAGE, SEGMENT, MediaItem
 from cadence.media.families.llava import SeenPart
 from cadence.media.family import Content, FamilyFiles, Prepared
 from cadence.media.picture import Picture

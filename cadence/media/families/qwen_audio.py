@@ -12,7 +12,7 @@ from cadence.audio.features import log_mel
 from cadence.audio.resample import resample
 from cadence.config.files.qwen_audio import read_qwen_audio
 from cadence.core.errors import InvalidRequestError, ModelFileError
-from cadence.core.media import AUDIO, SEGMENT, MediaItem
+from cadence.core.inputs.media import AUDIO, SEGMENT, MediaItem
 from cadence.media.family import Content, FamilyFiles, Prepared
 from cadence.media.sound import Sound
 

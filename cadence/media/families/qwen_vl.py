@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from cadence.config.files.qwen_vision import read_qwen_vision
 from cadence.core.errors import InvalidRequestError, ModelFileError
-from cadence.core.media import IMAGE, MOST_SEGMENTS, VIDEO, MediaItem
-from cadence.core.pixel_means import OPENAI_MEAN, OPENAI_STD
+from cadence.core.inputs.media import IMAGE, MOST_SEGMENTS, VIDEO, MediaItem
+from cadence.core.inputs.pixel_means import OPENAI_MEAN, OPENAI_STD
 from cadence.media.family import Content, FamilyFiles, Prepared
 from cadence.media.picture import Picture
 from cadence.media.pixels import PixelNumbers

@@ -6,7 +6,7 @@ import base64
 import binascii
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import AUDIO, IMAGE, VIDEO
+from cadence.core.inputs.media import AUDIO, IMAGE, VIDEO
 from cadence.core.shown import shown
 from cadence.media.decode import READ
 from cadence.media.limits import MediaLimits

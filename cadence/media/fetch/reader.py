@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cadence.config.media_intake import MediaIntake
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import AUDIO, IMAGE
+from cadence.core.inputs.media import AUDIO, IMAGE
 from cadence.media.as_media import as_picture, as_video
 from cadence.media.decode import decode_picture
 from cadence.media.fetch.read_url import UrlReader

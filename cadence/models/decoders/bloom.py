@@ -11,12 +11,12 @@ from cadence.models.decoder import DecoderLM, DecoderParts, PreNormLayer
 from cadence.models.dims import split_heads
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.interface.model import ForwardContext, ModelInputs
-from cadence.models.layers.alibi import alibi_bias
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.embedding import Embedding, LMHead
 from cadence.models.layers.mlp import PlainMLP
 from cadence.models.layers.norm import LayerNorm
-from cadence.models.layers.rotary import NoRotary
+from cadence.models.layers.positions.alibi import alibi_bias
+from cadence.models.layers.positions.rotary import NoRotary
 from cadence.models.weight_map import Rule, WeightMap
 
 BLOOM_WEIGHTS = WeightMap(

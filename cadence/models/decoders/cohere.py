@@ -12,8 +12,8 @@ from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.head_norms import HeadNormedAttention
 from cadence.models.layers.mlp import GatedMLP
 from cadence.models.layers.norm import LayerNorm
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import NoRotary, Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import NoRotary, Rotary
 from cadence.models.llama import ATTENTION_RULES, IGNORED, MLP_RULES, OUTER_RULES, PREFIXES
 from cadence.models.weight_map import Rule, WeightMap
 

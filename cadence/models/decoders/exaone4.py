@@ -11,8 +11,8 @@ from cadence.models.interface.build import BuildContext, ConfigView, WithDefault
 from cadence.models.layers.attention import Attention, AttentionSpec, HeadNorms
 from cadence.models.layers.mlp import GatedMLP
 from cadence.models.layers.norm import NoNorm, RMSNorm
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import NoRotary, Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import NoRotary, Rotary
 
 _DEFAULTS = {"rms_norm_eps": 1e-5, "num_key_value_heads": 32, "sliding_window": 4096, "sliding_window_pattern": 4}
 _FULL, _SLIDING = "full_attention", "sliding_attention"

@@ -8,12 +8,12 @@ from dataclasses import replace
 from cadence.models.decoder import DecoderLM, ParallelLayer, PreNormLayer
 from cadence.models.dims import Dims, decoder_parts, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView, WithChanges, WithDefaults
-from cadence.models.layers.alibi import alibi_bias
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.mlp import PlainMLP
 from cadence.models.layers.norm import LayerNorm
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import NoRotary, Rotary
+from cadence.models.layers.positions.alibi import alibi_bias
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import NoRotary, Rotary
 from cadence.models.weight_map import Rule, WeightMap
 
 _LAYER = "transformer.h.*"

@@ -9,8 +9,8 @@ from cadence.models.gemma import gemma_norm
 from cadence.models.interface.build import BuildContext, ConfigView, WithChanges, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.mlp import GatedMLP
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.llama import ATTENTION_RULES, IGNORED, MLP_RULES, PREFIXES
 from cadence.models.weight_map import Rule, WeightMap
 

@@ -11,8 +11,8 @@ from cadence.models.interface.build import BuildContext, ConfigView, WithDefault
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.mlp import GatedMLP
 from cadence.models.layers.norm import RMSNorm
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.llama import ATTENTION_RULES, IGNORED, NORM_RULES, OUTER_RULES, PREFIXES
 from cadence.models.weight_map import Rule, WeightMap
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from cadence.models.decoder import DecoderLM, ParallelLayer
+from cadence.models.decoder import DecoderLM, DecoderParts, ParallelLayer
 from cadence.models.dims import Dims, decoder_parts, split_heads
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.mlp import PlainMLP
 from cadence.models.layers.norm import LayerNorm
-from cadence.models.layers.rope_config import RopeConfig
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import RopeConfig
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.weight_map import Rule, WeightMap
 
 GPTJ_WEIGHTS = WeightMap(
@@ -44,19 +44,23 @@ class GPTJForCausalLM(DecoderLM):
     weights = GPTJ_WEIGHTS
 
     def __init__(self, hf: ConfigView, build: BuildContext) -> None:
-        dims = _dims(WithDefaults(hf, _DEFAULTS))
-        positions, pairs = hf.get("n_positions", 2048), hf.get("rotary_dim", 64) or dims.head_dim
-        rope = RopeConfig("default", 10_000.0, min(pairs, dims.head_dim), positions, positions)
-        rotary, spec = Rotary(build, rope, neighbours=True), AttentionSpec(dims.hidden, dims.shape())
+        super().__init__(gptj_decoder(hf, build, Attention))
 
-        def norm() -> LayerNorm:
-            return LayerNorm(build, dims.hidden, dims.eps)
 
-        def layer(index: int) -> ParallelLayer:
-            mlp = PlainMLP(build, dims.hidden, dims.intermediate, dims.activation)
-            return ParallelLayer(Attention(build, index, spec, rotary), mlp, norm())
+def gptj_decoder(hf: ConfigView, build: BuildContext, attention: type[Attention]) -> DecoderParts:
+    dims = _dims(WithDefaults(hf, _DEFAULTS))
+    positions, pairs = hf.get("n_positions", 2048), hf.get("rotary_dim", 64) or dims.head_dim
+    rope = RopeConfig("default", 10_000.0, min(pairs, dims.head_dim), positions, positions)
+    rotary, spec = Rotary(build, rope, neighbours=True), AttentionSpec(dims.hidden, dims.shape())
 
-        super().__init__(decoder_parts(build, dims, layer, norm(), head_bias=True))
+    def norm() -> LayerNorm:
+        return LayerNorm(build, dims.hidden, dims.eps)
+
+    def layer(index: int) -> ParallelLayer:
+        mlp = PlainMLP(build, dims.hidden, dims.intermediate, dims.activation)
+        return ParallelLayer(attention(build, index, spec, rotary), mlp, norm())
+
+    return decoder_parts(build, dims, layer, norm(), head_bias=True)
 
 
 def _dims(hf: ConfigView) -> Dims:

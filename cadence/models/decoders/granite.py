@@ -13,8 +13,8 @@ from cadence.models.decoder import DecoderLM, DecoderParts, FeedForward
 from cadence.models.dims import Dims, Scales, gated_decoder, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView
 from cadence.models.layers.attention import Attention, AttentionSpec
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.llama import LLAMA_WEIGHTS
 
 

@@ -16,9 +16,9 @@ from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.mlp import GatedMLP
 from cadence.models.layers.norm import NoNorm, RMSNorm
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.layers.rank_share import HeadShare
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import Rotary
 from cadence.models.llama import ATTENTION_RULES, IGNORED, MLP_RULES, OUTER_RULES, PREFIXES
 from cadence.models.weight_map import Rule, WeightMap
 

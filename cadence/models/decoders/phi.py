@@ -9,8 +9,8 @@ from cadence.models.interface.build import BuildContext, ConfigView, WithDefault
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.mlp import PlainMLP
 from cadence.models.layers.norm import LayerNorm
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.llama import IGNORED, PREFIXES
 from cadence.models.weight_map import Rule, WeightMap
 

@@ -10,8 +10,8 @@ from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.head_norms import HeadNormedAttention
 from cadence.models.layers.mlp import GatedMLP
 from cadence.models.layers.norm import LayerNorm
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.llama import LLAMA_WEIGHTS, PREFIXES
 from cadence.models.weight_map import Rule, WeightMap
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cadence.config.head_shape import hidden_size, num_labels
 from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError
-from cadence.core.pooling import CLASSIFY
+from cadence.core.pooled.pooling import CLASSIFY
 from cadence.kernels.interface.attention_batch import NO_BIAS, DistanceBias
 from cadence.models.decoder import PostNormLayer
 from cadence.models.encoder import EncoderDims, EncoderEmbedding, EncoderModel, EncoderParts, learned_positions
@@ -14,7 +14,7 @@ from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.embedding import Embedding, NoTable, PositionTable
 from cadence.models.layers.mlp import PlainMLP
 from cadence.models.layers.norm import NoNorm
-from cadence.models.layers.rotary import NoRotary
+from cadence.models.layers.positions.rotary import NoRotary
 from cadence.models.layers.stacked_head import MapShape, StackedHead
 from cadence.models.weight_map import Rule, WeightMap
 

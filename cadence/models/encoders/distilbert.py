@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cadence.config.hf import HFConfig
-from cadence.core.pooling import CLASSIFY
+from cadence.core.pooled.pooling import CLASSIFY
 from cadence.models.encoder import EncoderDims, EncoderModel, EncoderParts
 from cadence.models.encoders.bert import (
     FILLS_WORDS,

@@ -8,7 +8,7 @@ from torch import nn
 from cadence.config.head_shape import num_labels
 from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError
-from cadence.core.pooling import CLASSIFY
+from cadence.core.pooled.pooling import CLASSIFY
 from cadence.kernels.interface.ops import Activation
 from cadence.models.decoder import PreNormLayer
 from cadence.models.dims import layer_windows
@@ -20,8 +20,8 @@ from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.embedding import Embedding, NoTable
 from cadence.models.layers.mlp import ExactGeluMLP
 from cadence.models.layers.norm import LayerNorm, NoNorm
-from cadence.models.layers.rope_config import RopeConfig, read_rope
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import RopeConfig, read_rope
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.layers.stacked_head import HeadMap
 from cadence.models.weight_map import Rule, WeightMap
 

@@ -11,8 +11,8 @@ from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.embedding import Embedding, NoTable, PositionTable
 from cadence.models.layers.mlp import GatedMLP
 from cadence.models.layers.norm import NoNorm
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.weight_map import Rule, WeightMap
 
 _RULES = (

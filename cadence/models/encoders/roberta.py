@@ -4,7 +4,7 @@ first token's state itself."""
 from __future__ import annotations
 
 from cadence.config.hf import HFConfig
-from cadence.core.pooling import CLASSIFY
+from cadence.core.pooled.pooling import CLASSIFY
 from cadence.gguf import FIRST_POSITION_FIELD
 from cadence.models.encoder import EncoderModel, EncoderParts
 from cadence.models.encoders.bert import (

@@ -17,8 +17,8 @@ from cadence.config.files.fields import wrong
 from cadence.config.files.json_file import MOST_CONFIG_BYTES, read_object
 from cadence.config.hf import HFConfig, make_hf_config
 from cadence.config.reference import ModelFiles
-from cadence.core.architectures import ARCHITECTURES, MOST_LAYERS, unsupported
 from cadence.core.errors import ModelFileError
+from cadence.core.model.architectures import ARCHITECTURES, MOST_LAYERS, unsupported
 
 _SIZE, _LAYER = Integer(1, 2**24), Integer(0, MOST_LAYERS)
 _FIELDS: Mapping[str, FieldType] = {

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from cadence.core.errors import ConfigError, WeightsError
-from cadence.core.kv_spec import LayerKV
+from cadence.core.model.kv_spec import LayerKV
+from cadence.kernels.interface.rope_ops import AxesTable
 from cadence.models.decoder import PreNormLayer
 from cadence.models.dims import Dims, read_dims
 from cadence.models.heads.config import HeadConfig
@@ -66,11 +67,15 @@ class Eagle3Head(MappedModule):
         """fuse: a matrix for each of the target's streams."""
         super().__init__()
         self.embed, self.lm_head, self.vocabulary = ends.embed, ends.lm_head, ends.vocabulary
+        self.width = ends.width
         self.fuse, self.layer, self.norm = fuse, layer, norm
         self.aux_layers = aux_layers
 
     def kv_layers(self) -> list[LayerKV]:
         return [self.layer.attn.kv]
+
+    def axes(self) -> AxesTable:
+        return self.layer.attn.axes
 
     def combine(self, states: tuple[torch.Tensor, ...], ctx: ForwardContext) -> torch.Tensor:
         total, *rest = [linear(state, ctx) for linear, state in zip(self.fuse, states, strict=True)]
@@ -79,7 +84,7 @@ class Eagle3Head(MappedModule):
         return total
 
     def forward(self, inputs: ModelInputs, hidden: torch.Tensor, ctx: ForwardContext, draft: int) -> DraftStates:
-        x, residual = self.layer(self.embed(inputs, ctx), hidden, inputs, ctx)
+        x, residual = self.layer(ctx.overlay.laid_over(self.embed(inputs, ctx)), hidden, inputs, ctx)
         return self.norm.add(x, residual, ctx)
 
     def logits(self, hidden: torch.Tensor, ctx: ForwardContext, draft: int) -> torch.Tensor:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from cadence.core.kv_spec import LayerKV
+from cadence.core.model.kv_spec import LayerKV
+from cadence.kernels.interface.rope_ops import AxesTable
 from cadence.models.decoder import Layer
 from cadence.models.heads.vocabulary_ends import VocabularyEnds
 from cadence.models.interface.build import BuildContext
@@ -64,6 +65,7 @@ class FusionHead(MappedModule):
     ) -> None:
         super().__init__()
         self.embed, self.lm_head, self.vocabulary = ends.embed, ends.lm_head, ends.vocabulary
+        self.width = ends.width
         self.fusion = fusion
         self.layers = nn.ModuleList(layers)
         self.layers[-1].attn.narrow()
@@ -74,11 +76,14 @@ class FusionHead(MappedModule):
     def kv_layers(self) -> list[LayerKV]:
         return [layer.attn.kv for layer in self.layers]
 
+    def axes(self) -> AxesTable:
+        return self.layers[0].attn.axes
+
     def combine(self, states: tuple[torch.Tensor, ...], ctx: ForwardContext) -> torch.Tensor:
         return states[0]
 
     def forward(self, inputs: ModelInputs, hidden: torch.Tensor, ctx: ForwardContext, draft: int) -> DraftStates:
-        x, residual = self.fusion(self.embed(inputs, ctx), hidden, ctx)
+        x, residual = self.fusion(ctx.overlay.laid_over(self.embed(inputs, ctx)), hidden, ctx)
         for layer in self.layers:
             x, residual = layer(x, residual, inputs, ctx)
         normed, total = self.norm.add(x, residual, ctx)

@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from cadence.core.errors import ConfigError
-from cadence.core.kv_spec import LayerKV
+from cadence.core.model.kv_spec import LayerKV
 from cadence.kernels.interface.ops import Activation
+from cadence.kernels.interface.rope_ops import NO_AXES, AxesTable
 from cadence.models.heads.head_build import FIELD, HeadBuild
 from cadence.models.heads.vocabulary_ends import DraftLMHead, SharedLMHead
 from cadence.models.interface.model import ForwardContext, ModelInputs
@@ -38,6 +39,7 @@ class MedusaHead(MappedModule):
     ahead = 1
     begins_with = TargetStates.TOKENS
     aux_layers: tuple[int, ...] = ()
+    width = 0
 
     def __init__(
         self,
@@ -53,6 +55,9 @@ class MedusaHead(MappedModule):
 
     def kv_layers(self) -> list[LayerKV]:
         return []
+
+    def axes(self) -> AxesTable:
+        return NO_AXES
 
     def combine(self, states: tuple[torch.Tensor, ...], ctx: ForwardContext) -> torch.Tensor:
         return states[0]

@@ -19,10 +19,10 @@ class SharedEmbedding:
     """The target's vectors of tokens, without a factor that its family puts on them. No module: a loader passes it."""
 
     def __init__(self, target: DecoderLM) -> None:
-        self._tokens = target.embed.tokens
+        self.tokens = target.embed.tokens
 
     def __call__(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
-        return self._tokens.weight.lookup(inputs.ids, 1.0, ctx)
+        return self.tokens.weight.lookup(inputs.ids, 1.0, ctx)
 
 
 class SharedLMHead:
@@ -53,3 +53,8 @@ class VocabularyEnds:
     embed: Embedding | SharedEmbedding
     lm_head: DraftLMHead | SharedLMHead
     vocabulary: DraftVocabulary  # of the logits
+
+    @property
+    def width(self) -> int:
+        """Entries of the vectors of tokens."""
+        return self.embed.tokens.weight.cols

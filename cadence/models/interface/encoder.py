@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from cadence.core.kv_spec import LayerKV
+from cadence.core.model.kv_spec import LayerKV
 from cadence.kernels.interface.matrix import Pair
 from cadence.models.interface.cross_queries import CrossHeads
 from cadence.models.interface.model import CausalLM, ForwardContext

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import torch
 
-from cadence.core.kv_spec import LayerKV
-from cadence.core.state_spec import LayerState
+from cadence.core.model.kv_spec import LayerKV
+from cadence.core.model.state_spec import LayerState
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, Sees
 from cadence.kernels.interface.ops import Ops, Rotation, Triple
 from cadence.models.interface.aux_hidden import NO_AUX, AuxHiddenStates

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import torch
 
-from cadence.core.kv_spec import LayerKV
+from cadence.core.model.kv_spec import LayerKV
+from cadence.kernels.interface.rope_ops import AxesTable
 from cadence.models.interface.model import ForwardContext, ModelInputs
 
 # [T, H] each: those logits are made of, and those the next draft starts from.
@@ -54,9 +55,14 @@ class ModelProposer(Protocol):
     aux_layers: tuple[int, ...]  # of the target
     most_drafts: int  # in a row; 0 = as many as one likes
     vocabulary: DraftVocabulary
+    width: int  # entries of the vectors of tokens, in whose place those of pictures may be; 0: it looks at none
 
     def kv_layers(self) -> list[LayerKV]:
         """One entry per attention layer, in order of the layer index used with `ctx.attend`."""
+        ...
+
+    def axes(self) -> AxesTable:
+        """What turns its tokens, by the axes of their positions."""
         ...
 
     def combine(self, states: tuple[torch.Tensor, ...], ctx: ForwardContext) -> torch.Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from cadence.core.kv_spec import LayerKV
+from cadence.core.model.kv_spec import LayerKV
 from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.kernels.interface.ops import Triple
 from cadence.kernels.interface.rope_ops import AxesTable
@@ -16,8 +16,8 @@ from cadence.models.layers.head_rows import picked_heads
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.mixer import Mixer
 from cadence.models.layers.norm import RMSNorm
+from cadence.models.layers.positions.rotary import NoRotary, Rotary
 from cadence.models.layers.rank_share import HeadShare, Held
-from cadence.models.layers.rotary import NoRotary, Rotary
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,10 @@ class Attention(Mixer):
     def hold_kv_scales(self, k: float, v: float) -> None:
         """What the checkpoint says that keys and values of a float8 cache are multiples of."""
         self._rotation = replace(self._rotation, kv_scales=(k, v))
+
+    @property
+    def kv_scales(self) -> tuple[float, float]:
+        return self._rotation.kv_scales
 
     @property
     def kv(self) -> LayerKV:

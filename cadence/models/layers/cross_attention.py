@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from cadence.core.kv_spec import LayerKV
+from cadence.core.model.kv_spec import LayerKV
 from cadence.kernels.interface.matrix import Pair
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.cross_queries import CrossHeads

@@ -16,6 +16,7 @@ from torch import nn
 from cadence.core.errors import ConfigError
 from cadence.kernels.interface.expert_ops import ExpertStack, PackedExperts, Routes, Routing
 from cadence.kernels.interface.matrix import PackedMatrix
+from cadence.kernels.interface.overwrite import overwrite
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext
 from cadence.models.interface.stage import Absent
@@ -59,6 +60,11 @@ class KernelExperts:
 
     def __init__(self, packed: PackedExperts) -> None:
         self.packed = packed
+
+    def take(self, packed: PackedExperts) -> None:
+        """Other values, in the memory that holds these; of another form, in its own."""
+        if not overwrite(self.packed, packed):
+            self.packed = packed
 
     def product(self, x: torch.Tensor, routes: Routes, gelu: bool, ctx: ForwardContext) -> torch.Tensor:
         return self.packed.product(x, routes, gelu)
@@ -124,6 +130,7 @@ class Experts(nn.Module):
         self._gelu = gates_by_gelu(spec.activation)
         self._product: ExpertProduct = DenseExperts(ExpertStack(gate_up, down, self.own.start))
         self._left = 2 * len(self.own)  # matrices that are not packed yet, if ever
+        self.packed: KernelExperts | None = None  # once they are
         for linear in self._linears():
             linear.when_packed = partial(self._packed_one, build)
 
@@ -154,11 +161,24 @@ class Experts(nn.Module):
         packed = [(_matrix(expert.gate_up), _matrix(expert.down)) for expert in own]
         first, ops = self.own.start, build.ops.experts
         if build.whole_experts and build.ranks.size == 1:
-            self.use(KernelExperts(ops.shared(packed, first, len(self.experts), build.expert_ranks)))
+            self._take(ops.shared(packed, first, len(self.experts), build.expert_ranks))
         else:
-            self.use(KernelExperts(ops.packed(packed, first, build.dtype)))
+            self._take(ops.packed(packed, first, build.dtype))
         for linear in self._linears():
-            linear.weight = DenseWeight(torch.empty((linear.weight.rows, linear.weight.cols), device="meta"))
+            size = linear.weight.rows, linear.weight.cols
+            linear.weight = DenseWeight(torch.empty(size, dtype=build.dtype, device="meta"))
+        self._left = 2 * len(self.own)  # of weights that may take the place of these
+
+    def _take(self, packed: PackedExperts) -> None:
+        if self.packed is not None:
+            return self.packed.take(packed)
+        self.packed = KernelExperts(packed)
+        self.use(self.packed)
+
+    @property
+    def packed_together(self) -> list[ExpertLinear]:
+        """Matrices of which all are packed again where one is."""
+        return [] if self.packed is None else list(self._linears())
 
     def _linears(self) -> Iterator[ExpertLinear]:
         for expert in self.experts:

@@ -9,19 +9,18 @@ from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.linear import Linear
-from cadence.models.layers.rank_share import HeadShare, Held, times
+from cadence.models.layers.rank_share import HeadShare, Held
 
 
 class GatedAttention(Attention):
-    """A checkpoint's projection to queries has the gate of each head after the head; ours has all gates after all
-    heads, in the part `q_gate`."""
+    """A checkpoint's projection to queries has the gate of each head after the head: part `q+gate`."""
 
     def projection(self, build: BuildContext, spec: AttentionSpec, share: HeadShare) -> Linear:
         dim, (count, own), keys = share.shape.head_dim, share.queries, share.keys_of_dim
         heads = [range(2 * dim * head, 2 * dim * head + dim) for head in own]
         gates = [range(head.stop, head.stop + dim) for head in heads]
-        rows = {"q_gate": times(share.queries, 2 * dim), "k": keys, "v": keys}
-        picked = {"q_gate": (2 * dim * count, (*heads, *gates))}
+        rows = {"q": share.queries_of_dim, "gate": share.queries_of_dim, "k": keys, "v": keys}
+        picked = {"q+gate": (2 * dim * count, (*heads, *gates))}
         return Linear.shared(build, Held(rows, (spec.hidden, range(spec.hidden)), picked), bias=spec.qkv_bias)
 
     def mix(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:

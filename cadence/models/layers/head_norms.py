@@ -12,8 +12,8 @@ from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.derived import DerivedTable
 from cadence.models.layers.head_rows import pair_order
 from cadence.models.layers.parameter import empty_parameter
+from cadence.models.layers.positions.rotary import NoRotary, Rotary
 from cadence.models.layers.rank_share import HeadShare
-from cadence.models.layers.rotary import NoRotary, Rotary
 
 
 class _OneHead(nn.Module):

@@ -41,6 +41,10 @@ class VocabularyWeight(Weight):
         self._count, self._own = held.rows[""]
         self._ranks = ranks
 
+    @property
+    def innermost(self) -> Weight:
+        return self.base.innermost
+
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None, ctx: ForwardContext) -> torch.Tensor:
         return self._ranks.all_gather(self.base.linear(x, bias, ctx), self._count)
 
@@ -67,6 +71,10 @@ class SummedWeight(Weight):
         self.base = base
         self._ranks = ranks
         self.rows, self.cols = base.rows, base.cols
+
+    @property
+    def innermost(self) -> Weight:
+        return self.base.innermost
 
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None, ctx: ForwardContext) -> torch.Tensor:
         return self._ranks.all_reduce(self.base.linear(x, bias if self._ranks.rank == 0 else None, ctx))

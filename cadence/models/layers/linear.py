@@ -37,13 +37,12 @@ class Linear(WeightHolder):
         return linear
 
     def part_rows(self, part: str) -> slice:
-        """Rows of one part in weight and bias."""
-        start = 0
-        for name, rows in self.parts.items():
-            if name == part:
-                return slice(start, start + rows)
-            start += rows
-        raise KeyError(part)
+        """Rows of one part in weight and bias, or of several that lie side by side: "q+k"."""
+        first, *more = part.split("+")
+        names = list(self.parts)
+        at = names.index(first)
+        start = sum(self.parts[name] for name in names[:at])
+        return slice(start, start + sum(self.parts[name] for name in (first, *more)))
 
     def forward(self, x: torch.Tensor, ctx: ForwardContext, *, terms: bool = False) -> torch.Tensor:
         """terms: an RMS norm comes next, and may get [P, T, out] to add up."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from cadence.core.kv_spec import LayerKV
-from cadence.core.state_spec import LayerState
+from cadence.core.model.kv_spec import LayerKV
+from cadence.core.model.state_spec import LayerState
 from cadence.kernels.interface.rope_ops import NO_AXES, AxesTable
 from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.interface.row_states import LayerTables

@@ -22,12 +22,15 @@ class Held:
 
     rows: Mapping[str, Share]  # by part ("" = not divided): how many there are, and those it has
     columns: Share
-    picked: Mapping[str, Picked] = field(default_factory=dict)  # of parts whose rows do not lie there as ours do
+    picked: Mapping[str, Picked] = field(default_factory=dict)  # of parts whose rows may lie there otherwise than ours
 
     @property
     def is_all(self) -> bool:
-        """And in order."""
-        return not self.picked and all(len(own) == count for count, own in (*self.rows.values(), self.columns))
+        return all(len(own) == count for count, own in (*self.rows.values(), self.columns))
+
+    def has(self, part: str) -> bool:
+        """All of a tensor of a checkpoint as it lies there."""
+        return self.is_all and part not in self.picked
 
     @property
     def sums(self) -> bool:
@@ -40,14 +43,12 @@ class Held:
         return {name: len(own) for name, (_, own) in self.rows.items()}
 
     def stored_rows(self, part: str) -> Picked:
-        """Of a part in the checkpoint, or of all of them in one -> (rows in all, those that are held, in our order)"""
+        """Of a part in the checkpoint, of several ("q+k") or of all in one -> (rows in all, those that are held, in our
+        order)"""
         if part in self.picked:
             return self.picked[part]
-        if part in self.rows:
-            count, own = self.rows[part]
-            return count, (own,)
         before, found = 0, []
-        for count, own in self.rows.values():
+        for count, own in (self.rows[name] for name in (part.split("+") if part else self.rows)):
             found.append(range(before + own.start, before + own.stop))
             before += count
         return before, tuple(found)

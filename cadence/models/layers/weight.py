@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from cadence.kernels.interface.matrix import PackedMatrix
+from cadence.kernels.interface.overwrite import overwrite
 from cadence.models.interface.model import ForwardContext
 from cadence.models.layers.rank_share import Held, all_of
 
@@ -82,6 +83,11 @@ class Weight(ABC):
         inner = ctx.ops.gelu_tanh_mul(x) if gelu else ctx.ops.silu_mul(x)
         return self.linear_terms(inner, bias, ctx) if terms else self.linear(inner, bias, ctx)
 
+    @property
+    def innermost(self) -> Weight:
+        """What a checkpoint fills, without what was put around it."""
+        return self
+
     def to_fill(self) -> torch.Tensor:
         """[rows, cols], for the values of a checkpoint; without memory where they are to be packed instead."""
         raise TypeError(f"a {type(self).__name__} is filled as it is made")
@@ -124,9 +130,16 @@ class DenseWeight(Weight):
 class KernelWeight(Weight):
     """A matrix in the form of the kernels that packed it; its products are theirs, whatever the ops of `ctx`."""
 
-    def __init__(self, matrix: PackedMatrix) -> None:
+    def __init__(self, matrix: PackedMatrix, dtype: torch.dtype = torch.float32) -> None:
+        """dtype: of the model that it was packed for"""
         self.matrix = matrix
+        self._dtype = dtype
         self.rows, self.cols = matrix.rows, matrix.cols
+
+    def take(self, matrix: PackedMatrix) -> None:
+        """Other values, in the memory that holds these; of another form, in its own."""
+        if not overwrite(self.matrix, matrix):
+            self.matrix = matrix
 
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None, ctx: ForwardContext) -> torch.Tensor:
         return self.matrix.linear(x, bias)
@@ -158,6 +171,9 @@ class KernelWeight(Weight):
 
     def values_of(self, first: int, count: int) -> torch.Tensor:
         return self.matrix.values(first, count)
+
+    def to_fill(self) -> torch.Tensor:
+        return torch.empty((self.rows, self.cols), dtype=self._dtype, device="meta")
 
 
 class WeightHolder(nn.Module):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
 
 from cadence.core.errors import WeightsError
+from cadence.models.layers.experts import Experts
 from cadence.models.loader.packing import NoPacking, Packing
 from cadence.models.loader.slots import Slot, slots
 from cadence.models.loader.source import WeightsSource
 from cadence.models.loader.values import as_ours, stored_shape
 from cadence.models.mapped_module import MappedModule
-from cadence.models.weight_map import Rule, WeightMap
+from cadence.models.weight_map import Found, Rule
 
 _MOST_LISTED = 8  # names per kind of problem in a message
 
@@ -59,6 +60,17 @@ def assign(
     order = {name: index for index, name in enumerate(names)}
     copies = sorted(plan.copies, key=lambda copy: order[copy.name])
     for _ in progress(_load_all(copies, source, packing or NoPacking()), len(copies)):
+        pass
+
+
+def assign_some(model: MappedModule, source: WeightsSource, names: Collection[str], packing: Packing) -> None:
+    """Of a model that was filled before: these tensors, and those that are packed together with them."""
+    copies = copies_of(model, source)
+    touched = {copy.slot for copy in copies if copy.name in names}
+    for together in [each.packed_together for each in model.modules() if isinstance(each, Experts)]:
+        beside = {copy.slot for copy in copies if copy.slot.module in together}
+        touched |= beside if beside & touched else set()
+    for _ in _load_all([copy for copy in copies if copy.slot in touched], source, packing):
         pass
 
 
@@ -118,7 +130,8 @@ def _plan(model: MappedModule, names: set[str]) -> Plan:
     """What is known under several names (a tied head) may be filled under any one of them."""
     plan = Plan()
     for slot in slots(model):
-        attempts = [_sources(model.weights, slot, name, names) for name in slot.names]
+        forms = [form for name in slot.names for form in model.weights.forms_for(name)]
+        attempts = [_sources(form, slot, names) for form in forms] or [([], [])]
         complete = next(
             (copies for copies, missing in attempts if not missing and (copies or _optional(model, slot))), None
         )
@@ -130,10 +143,10 @@ def _plan(model: MappedModule, names: set[str]) -> Plan:
     return plan
 
 
-def _sources(weights: WeightMap, slot: Slot, name: str, names: set[str]) -> tuple[list[Copy], list[str]]:
-    """(what the checkpoint holds for a slot by this name of it, names of what it lacks)."""
+def _sources(form: list[Found], slot: Slot, names: set[str]) -> tuple[list[Copy], list[str]]:
+    """(what the checkpoint holds for a slot by these rules, names of what it lacks)."""
     copies, missing = [], []
-    for rule, candidates in weights.rules_for(name):
+    for rule, candidates in form:
         present = next((candidate for candidate in candidates if candidate in names), None)
         if present is None and not rule.optional:
             missing.append(candidates[0])

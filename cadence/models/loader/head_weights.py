@@ -11,7 +11,7 @@ from cadence.config.head_shape import TWO_WAY, made_from
 from cadence.config.hf import HFConfig
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import WeightsError
-from cadence.core.model_heads import ModelHead
+from cadence.core.model.model_heads import ModelHead
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.headed import dense_name
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
@@ -76,6 +76,25 @@ def _logits_name(source: WeightsSource, hf: HFConfig) -> str:
             if found := next((name for name in names if name in held), None):
                 return found
     raise WeightsError(f"{hf.source}: classifier_from_token needs a head for tokens, and the weights have none")
+
+
+class NoWeights(PlainSource):
+    """A `WeightsSource` of nothing."""
+
+    def names(self) -> Sequence[str]:
+        return ()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        raise KeyError(name)
+
+    def load(self, name: str) -> torch.Tensor:
+        raise KeyError(name)
+
+    def release(self, name: str) -> None:
+        raise KeyError(name)
+
+
+NO_WEIGHTS = NoWeights()
 
 
 class MoreWeights:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.files.sharded_state import SHARDED
@@ -13,7 +13,7 @@ from cadence.models.interface.build import BuildContext
 from cadence.models.interface.stage import ALL_LAYERS
 from cadence.models.layers.derived import derived
 from cadence.models.layers.joined import joined
-from cadence.models.loader.assign import assign, copies_of, no_progress
+from cadence.models.loader.assign import Progress, assign, copies_of, no_progress
 from cadence.models.loader.checkpoint import open_checkpoint
 from cadence.models.loader.dummy import fill_dummy
 from cadence.models.loader.fp8_values import Float8Packer
@@ -25,9 +25,18 @@ from cadence.models.loader.plausible import build_model, check_dummy, check_sour
 from cadence.models.loader.selected_weights import SelectedWeights
 from cadence.models.loader.sharded_state import ShardWeights
 from cadence.models.loader.sliced_weights import sliced
-from cadence.models.loader.source import WeightsSource
+from cadence.models.loader.source import KVScales, WeightsSource
 from cadence.models.registry import AnyModel
 from cadence.models.stage import as_stage
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWeights:
+    """What fills a model, of which this rank and stage have a part."""
+
+    source: WeightsSource  # of this rank
+    where: str  # it is, for messages
+    kv_scales: KVScales
 
 
 def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildContext) -> AnyModel:
@@ -38,6 +47,15 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
         model = _built(model_config, build)
         fill_dummy(model, model_config.seed, packing)
         return joined(derived(model), build.ranks)
+    weights = open_model_weights(model_config, load_config, build)
+    model = _built(model_config, build)
+    progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
+    fill(model, weights, build, packing, progress)
+    return joined(model, build.ranks)
+
+
+def open_model_weights(model_config: ModelConfig, load_config: LoadConfig, build: BuildContext) -> ModelWeights:
+    """Checked by what the files say of their tensors."""
     source, where = open_weights(model_config, load_config, build.ranks)
     scales = source.kv_scales()
     whole = replace(build, stage=ALL_LAYERS)
@@ -46,11 +64,16 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
         source = with_head_weights(source, model_config.files, model_config.hf)
     own = source if load_config.load_format == SHARDED else sliced(source, without_memory(model_config.hf, whole))
     _check(model_config, whole, own if not build.whole_experts else source, where)
-    model = _built(model_config, build)
-    progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
-    assign(model, _own_part(own, model, build), where, progress, packing)
-    hold_kv_scales(model, scales)
-    return joined(derived(model), build.ranks)
+    return ModelWeights(own, where, scales)
+
+
+def fill(
+    model: AnyModel, weights: ModelWeights, build: BuildContext, packing: Packing, progress: Progress = no_progress
+) -> None:
+    """Also one that was filled before, where its weights lie."""
+    assign(model, _own_part(weights.source, model, build), weights.where, progress, packing)
+    hold_kv_scales(model, weights.kv_scales)
+    derived(model)
 
 
 def _built(model_config: ModelConfig, build: BuildContext) -> AnyModel:

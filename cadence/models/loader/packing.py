@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from cadence.kernels.interface.matrix import MatrixPacker
+from cadence.kernels.interface.matrix import MatrixPacker, PackedMatrix
 from cadence.models.layers.weight import KernelWeight, WeightHolder
 from cadence.models.loader.source import WeightsSource
 from cadence.models.loader.values import as_ours
@@ -16,6 +16,18 @@ from cadence.models.weight_map import Rule
 
 Piece = tuple[str, Rule]  # a tensor of the checkpoint, and how it differs from ours
 Holders = Sequence[WeightHolder]  # modules that share a matrix
+
+
+def place(holders: Holders, matrix: PackedMatrix) -> None:
+    """They multiply by it from now on: where they were loaded before, in the memory of what they had, unless it is of
+    another form."""
+    weight = holders[0].weight.innermost
+    if isinstance(weight, KernelWeight):
+        weight.take(matrix)
+        return
+    weight = KernelWeight(matrix, weight.to_fill().dtype)
+    for holder in holders:
+        holder.use(weight)
 
 
 class Packing(Protocol):
@@ -104,9 +116,7 @@ class MatrixPacking:
         return part if wider is None else self._packer.pack_blocks(*wider, rows, cols)
 
     def _place(self, holders: Holders, parts: Sequence[Any], order: torch.Tensor | None) -> None:
-        weight = KernelWeight(self._packer.stack(parts, order))
-        for holder in holders:
-            holder.use(weight)
+        place(holders, self._packer.stack(parts, order))
 
 
 def _inner(holders: Holders) -> bool:

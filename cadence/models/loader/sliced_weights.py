@@ -97,15 +97,15 @@ class SlicedWeights:
         return cut is None or cut.shape[-1] == cut.whole[-1]
 
 
-def sliced(source: WeightsSource, model: MappedModule) -> WeightsSource:
-    """model: with shapes alone"""
-    cuts = {copy.name: cut for copy in copies_of(model, source) if (cut := _cut_of(copy))}
+def sliced(source: WeightsSource, model: MappedModule, whole: WeightsSource | None = None) -> WeightsSource:
+    """model: with shapes alone. whole: what the source is some of, where it lacks tensors of the model"""
+    cuts = {copy.name: cut for copy in copies_of(model, whole or source) if (cut := _cut_of(copy))}
     return SlicedWeights(source, cuts) if cuts else source
 
 
 def _cut_of(copy: Copy) -> Cut | None:
     module = copy.slot.module
-    if not isinstance(module, WeightHolder | HeldRows) or module.held.is_all:
+    if not isinstance(module, WeightHolder | HeldRows) or module.held.has(copy.rule.part):
         return None
     num_rows, rows = module.held.stored_rows(copy.rule.part)
     if isinstance(module, HeldRows):

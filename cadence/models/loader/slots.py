@@ -14,7 +14,7 @@ from cadence.models.layers.weight import WeightHolder
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slot:
-    tensor: torch.Tensor  # [rows, in] or [rows]; a matrix that is to be packed has no memory
+    tensor: torch.Tensor  # [rows, in] or [rows]; a matrix that is to be packed, or was, has no memory
     module: nn.Module  # the first it belongs to
     names: list[str] = field(default_factory=list)  # of a tied matrix, several: "embed.weight", "lm_head.weight"
     holders: list[WeightHolder] = field(default_factory=list)  # of a matrix that is a `Weight`
@@ -33,7 +33,7 @@ def slots(model: nn.Module) -> list[Slot]:
         for name, tensor, owner in _own(module):
             slot = found.setdefault(owner, Slot(tensor, module))
             slot.names.append(f"{path}.{name}")
-            if isinstance(module, WeightHolder) and owner == id(module.weight):
+            if isinstance(module, WeightHolder) and owner == id(module.weight.innermost):
                 slot.holders.append(module)
     return list(found.values())
 
@@ -41,6 +41,7 @@ def slots(model: nn.Module) -> list[Slot]:
 def _own(module: nn.Module) -> Iterator[tuple[str, torch.Tensor, int]]:
     """(name, tensor, what makes it the same as another) of what lies in the module itself."""
     if isinstance(module, WeightHolder):
-        yield "weight", module.weight.to_fill(), id(module.weight)
+        weight = module.weight.innermost
+        yield "weight", weight.to_fill(), id(weight)
     for name, parameter in module.named_parameters(recurse=False):
         yield name, parameter.data, id(parameter)

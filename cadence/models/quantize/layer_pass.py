@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from cadence.config.hf import HFConfig
-from cadence.core.kv_spec import LayerKV
+from cadence.core.model.kv_spec import LayerKV
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.interface.links import OneStage
 from cadence.kernels.reference.ops import ReferenceOps

@@ -16,7 +16,7 @@ from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.cross_attention import CrossAttention
 from cadence.models.layers.mlp import PlainMLP
 from cadence.models.layers.norm import LayerNorm, NoNorm
-from cadence.models.layers.rotary import NoRotary
+from cadence.models.layers.positions.rotary import NoRotary
 from cadence.models.weight_map import Rule
 
 _EPS = 1e-5

@@ -23,7 +23,7 @@ from cadence.models.layers.distances import Distances
 from cadence.models.layers.embedding import Embedding, LMHead, NoLogitsBias
 from cadence.models.layers.mlp import GatedMLP, PlainMLP
 from cadence.models.layers.norm import RMSNorm
-from cadence.models.layers.rotary import NoRotary
+from cadence.models.layers.positions.rotary import NoRotary
 from cadence.models.weight_map import Rule, WeightMap
 
 _GATED = {"gated-gelu": "gelu_new", "gated-silu": "silu"}

@@ -6,10 +6,10 @@ from cadence.models.decoder import DecoderLM
 from cadence.models.dims import gated_decoder, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
-from cadence.models.layers.mamba2 import Mamba2
 from cadence.models.layers.mixer import Mixer
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import Rotary
+from cadence.models.layers.states.mamba2 import Mamba2
 from cadence.models.llama import ATTENTION_RULES, IGNORED
 from cadence.models.states.jamba import MLP_RULES, OUTER_RULES
 from cadence.models.states.shared import mamba2_rules, places_of, read_mamba2

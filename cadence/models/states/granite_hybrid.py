@@ -16,12 +16,12 @@ from cadence.models.dims import Scales, gated_decoder, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.experts import ExpertsSpec
-from cadence.models.layers.mamba2 import Mamba2
 from cadence.models.layers.mixer import Mixer
 from cadence.models.layers.mlp import GatedMLP
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import NoRotary, Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import NoRotary, Rotary
 from cadence.models.layers.shared_experts import SharedExperts
+from cadence.models.layers.states.mamba2 import Mamba2
 from cadence.models.llama import ATTENTION_RULES, IGNORED, NORM_RULES, OUTER_RULES
 from cadence.models.states.shared import layer_kinds, mamba2_rules, places_of, read_mamba2
 from cadence.models.weight_map import Rule, WeightMap

@@ -8,10 +8,10 @@ from cadence.models.dims import gated_decoder, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.experts import Experts, ExpertsSpec
-from cadence.models.layers.mamba import InnerNorms, Mamba, MambaSpec, time_step_rank
 from cadence.models.layers.mixer import Mixer
 from cadence.models.layers.mlp import GatedMLP
-from cadence.models.layers.rotary import NoRotary
+from cadence.models.layers.positions.rotary import NoRotary
+from cadence.models.layers.states.mamba import InnerNorms, Mamba, MambaSpec, time_step_rank
 from cadence.models.llama import ATTENTION_RULES
 from cadence.models.states.shared import conv_activation, mamba_rules, places_of
 from cadence.models.weight_map import Rule, WeightMap

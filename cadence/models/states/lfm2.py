@@ -8,9 +8,9 @@ from cadence.models.interface.build import BuildContext, ConfigView, WithChanges
 from cadence.models.layers.attention import Attention, AttentionSpec, HeadNorms
 from cadence.models.layers.mixer import Mixer
 from cadence.models.layers.norm import RMSNorm
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import Rotary
-from cadence.models.layers.short_conv import GatedShortConv
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import Rotary
+from cadence.models.layers.states.short_conv import GatedShortConv
 from cadence.models.states.shared import layer_kinds, places_of
 from cadence.models.weight_map import Rule, WeightMap
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from cadence.models.decoder import DecoderLM, DecoderParts, MixerLayer
 from cadence.models.dims import decoder_parts
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
-from cadence.models.layers.mamba import InnerNorms, Mamba, MambaSpec, time_step_rank
 from cadence.models.layers.norm import RMSNorm
+from cadence.models.layers.states.mamba import InnerNorms, Mamba, MambaSpec, time_step_rank
 from cadence.models.states.shared import mamba_rules, read_mixer_dims
 from cadence.models.weight_map import Rule, WeightMap
 

@@ -6,10 +6,10 @@ from cadence.core.errors import ConfigError
 from cadence.models.decoder import DecoderLM, MixerLayer
 from cadence.models.dims import decoder_parts
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
-from cadence.models.layers.mamba2 import Mamba2, Mamba2Spec
 from cadence.models.layers.norm import RMSNorm
+from cadence.models.layers.states.mamba2 import Mamba2, Mamba2Spec
 from cadence.models.states.mamba import OUTER_RULES, PREFIXES
-from cadence.models.states.shared import mamba2_rules, read_limits, read_mixer_dims
+from cadence.models.states.shared import NORM_GROUPS, mamba2_rules, read_limits, read_mixer_dims
 from cadence.models.weight_map import WeightMap
 
 _DEFAULTS = {
@@ -51,7 +51,7 @@ def _spec(hf: ConfigView) -> Mamba2Spec:
         groups=hf["n_groups"],
         states=hf["state_size"],
         taps=hf["conv_kernel"],
-        norm_group=heads * head_dim,
+        norm_group=heads * head_dim // hf.get(NORM_GROUPS, 1),
         eps=hf["layer_norm_epsilon"],
         bias=bool(hf["use_bias"]),
         out_bias=bool(hf["use_bias"]),

@@ -11,13 +11,13 @@ from cadence.models.interface.build import BuildContext, ConfigView, WithDefault
 from cadence.models.layers.attention import AttentionSpec, HeadNorms
 from cadence.models.layers.experts import ExpertsSpec
 from cadence.models.layers.gated_attention import GatedAttention
-from cadence.models.layers.gated_delta import GatedDelta, GatedDeltaSpec
 from cadence.models.layers.mixer import Mixer
 from cadence.models.layers.mlp import GatedMLP
 from cadence.models.layers.norm import RMSNorm
-from cadence.models.layers.rope_config import read_rope
-from cadence.models.layers.rotary import Rotary
+from cadence.models.layers.positions.rope_config import read_rope
+from cadence.models.layers.positions.rotary import Rotary
 from cadence.models.layers.shared_experts import SharedExperts
+from cadence.models.layers.states.gated_delta import GatedDelta, GatedDeltaSpec
 from cadence.models.llama import ATTENTION_RULES, IGNORED, MLP_RULES, NORM_RULES, OUTER_RULES
 from cadence.models.states.shared import conv_activation, layer_kinds, places_of
 from cadence.models.weight_map import Rule, WeightMap
@@ -26,12 +26,18 @@ _DELTA, _MLP = "model.layers.*.linear_attn", "model.layers.*.mlp"
 _NORM_TARGETS = ("norm.*", "layers.*.attn_norm.*", "layers.*.mlp_norm.*")  # whose weights are stored without a 1
 
 _ATTENTION_RULES = (
-    *(replace(rule, part="q_gate") if rule.part == "q" else rule for rule in ATTENTION_RULES),
+    *(replace(rule, part="q+gate") if rule.part == "q" else rule for rule in ATTENTION_RULES),
     Rule("model.layers.*.self_attn.q_norm.*", "layers.*.attn.q_norm.*", add=1.0),
     Rule("model.layers.*.self_attn.k_norm.*", "layers.*.attn.k_norm.*", add=1.0),
 )
 _NORMS = tuple(replace(rule, add=1.0) if rule.target in _NORM_TARGETS else rule for rule in OUTER_RULES + NORM_RULES)
+_IN = "layers.*.attn.in_proj.*"
 _DELTA_RULES = (
+    Rule(f"{_DELTA}.in_proj_qkvz.*", _IN, part="q+k+v+z"),
+    Rule(f"{_DELTA}.in_proj_ba.*", _IN, part="b+a"),
+    Rule(f"{_DELTA}.in_proj_qkv.*", _IN, part="q+k+v", form="split"),  # of GGUF files
+    Rule(f"{_DELTA}.in_proj_z.*", _IN, part="z", form="split"),
+    Rule(f"{_DELTA}.in_proj_ba.*", _IN, part="b+a", form="split"),
     Rule(f"{_DELTA}.conv1d.weight", "layers.*.attn.conv.weight", taps=True),
     Rule(f"{_DELTA}.A_log", "layers.*.attn.decay.log.weight"),
     Rule(f"{_DELTA}.dt_bias", "layers.*.attn.decay.dt_bias.weight"),
@@ -68,27 +74,19 @@ _DEFAULTS = {
     "num_experts": 512,
     "norm_topk_prob": True,
 }
-SPLIT_PROJECTION = "gguf_split_projection"  # q, k and v of all key heads are a tensor, and z is another
-
-
-def projection_rules(*, split: bool) -> tuple[Rule, ...]:
-    """How a checkpoint has what a delta net projects to."""
-    parts = {"in_proj_qkv": "qkv", "in_proj_z": "z"} if split else {"in_proj_qkvz": "qkvz"}
-    names = {**parts, "in_proj_ba": "ba"}
-    return tuple(Rule(f"{_DELTA}.{name}.*", "layers.*.attn.in_proj.*", part=part) for name, part in names.items())
 
 
 class Qwen3NextForCausalLM(DecoderLM):
-    weights = WeightMap((*_RULES, *projection_rules(split=False)), ignored=_IGNORED)
+    weights = WeightMap(_RULES, ignored=_IGNORED)
 
     def __init__(self, hf: ConfigView, build: BuildContext) -> None:
         hf = WithDefaults(hf, _DEFAULTS)
-        dims, split = read_dims(hf), bool(hf.get(SPLIT_PROJECTION, False))
+        dims = read_dims(hf)
         attends = places_of(_attending(hf, dims.layers))
         rotary = Rotary(build, read_rope(hf, dims.head_dim))
         bias = bool(hf.get("attention_bias", False))
         attention = AttentionSpec(dims.hidden, dims.shape(), qkv_bias=bias, out_bias=bias)
-        delta, experts = _delta(hf, dims, split), _experts(hf, dims)
+        delta, experts = _delta(hf, dims), _experts(hf, dims)
         plain, step = hf.get("mlp_only_layers") or [], hf["decoder_sparse_step"]
 
         def mixer(index: int) -> Mixer:
@@ -103,7 +101,6 @@ class Qwen3NextForCausalLM(DecoderLM):
             return SharedExperts(build, experts, hf["shared_expert_intermediate_size"], gated=True)
 
         super().__init__(gated_decoder(build, dims, mixer, feed_forward, wide_norms=True))
-        self.weights = replace(self.weights, rules=(*_RULES, *projection_rules(split=split)))
 
 
 def _attending(hf: ConfigView, layers: int) -> list[int]:
@@ -113,7 +110,7 @@ def _attending(hf: ConfigView, layers: int) -> list[int]:
     return [index for index, kind in enumerate(layer_kinds(kinds)[:layers]) if kind == "full_attention"]
 
 
-def _delta(hf: ConfigView, dims: Dims, split: bool) -> GatedDeltaSpec:
+def _delta(hf: ConfigView, dims: Dims) -> GatedDeltaSpec:
     conv_activation(hf)
     return GatedDeltaSpec(
         hidden=dims.hidden,
@@ -123,8 +120,6 @@ def _delta(hf: ConfigView, dims: Dims, split: bool) -> GatedDeltaSpec:
         value_dim=hf["linear_value_head_dim"],
         taps=hf["linear_conv_kernel_dim"],
         eps=dims.eps,
-        qkvz_by_head=not split,
-        ba_by_head=True,
     )
 
 

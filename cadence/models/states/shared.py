@@ -8,8 +8,10 @@ from typing import Any
 from cadence.core.errors import ConfigError
 from cadence.models.dims import Dims
 from cadence.models.interface.build import ConfigView
-from cadence.models.layers.mamba2 import Mamba2Spec
+from cadence.models.layers.states.mamba2 import Mamba2Spec
 from cadence.models.weight_map import Rule
+
+NORM_GROUPS = "mamba_norm_groups"  # over which a Mamba-2 norms apart: of a GGUF file, as llama.cpp does
 
 
 def mamba_rules(stored: str, ours: str) -> tuple[Rule, ...]:
@@ -86,7 +88,12 @@ def read_mamba2(hf: ConfigView, dims: Dims, width: int, **more: Any) -> Mamba2Sp
         bias=bool(hf["mamba_proj_bias"]),
         conv_bias=bool(hf["mamba_conv_bias"]),
         dt_limit=read_limits(hf),
-        **{"norm_group": width, "eps": hf["rms_norm_eps"], "out_bias": bool(hf["mamba_proj_bias"])} | more,
+        **{
+            "norm_group": width // hf.get(NORM_GROUPS, 1),
+            "eps": hf["rms_norm_eps"],
+            "out_bias": bool(hf["mamba_proj_bias"]),
+        }
+        | more,
     )
 
 

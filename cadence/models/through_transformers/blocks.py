@@ -14,7 +14,7 @@ from cadence.models.interface.build import BuildContext
 from cadence.models.layers.attention import Attention, AttentionSpec, HeadNorms
 from cadence.models.layers.mlp import GatedMLP
 from cadence.models.layers.norm import RMSNorm
-from cadence.models.layers.rotary import NoRotary
+from cadence.models.layers.positions.rotary import NoRotary
 from cadence.models.through_transformers.current import CurrentForward, as_rows
 from cadence.models.through_transformers.norm import RMS_PLUS_1, FoundNorm
 from cadence.models.through_transformers.recognise import FoundAttention, FoundMLP, Turning

@@ -18,9 +18,9 @@ from torch import nn
 
 from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError
-from cadence.core.kv_spec import LayerKV
-from cadence.core.pooling import EMBED
-from cadence.core.state_spec import LayerState
+from cadence.core.model.kv_spec import LayerKV
+from cadence.core.model.state_spec import LayerState
+from cadence.core.pooled.pooling import EMBED
 from cadence.kernels.interface.attention_batch import Sees
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, ModelInputs, PoolHead
@@ -31,6 +31,7 @@ from cadence.models.through_transformers.activation import replace_activations
 from cadence.models.through_transformers.current import CurrentForward
 from cadence.models.through_transformers.embedding import CalledEmbedding
 from cadence.models.through_transformers.functions import CpuFunctions, are_sums
+from cadence.models.through_transformers.linear import CalledMatrix
 from cadence.models.through_transformers.names import Planning, TransformersNames, rules_of
 from cadence.models.through_transformers.outline import (
     base_of,
@@ -123,6 +124,12 @@ class ThroughTransformers(MappedModule):
 
     def tensor_plan(self, names: Sequence[str], shape_of: ShapeOf) -> TensorPlan:
         return self._planning.plan(names, shape_of)
+
+    def forget_copies(self) -> bool:
+        packed = [each.weights for each in self.parameters() if isinstance(each, CalledMatrix) and each.weights]
+        for copies in packed:
+            copies.clear()
+        return bool(packed)
 
     @property
     def embed(self) -> CalledEmbedding:

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from cadence.core.errors import ConfigError
-from cadence.core.kv_spec import LayerKV
+from cadence.core.model.kv_spec import LayerKV
 from cadence.models.interface.build import BuildContext
+from cadence.models.layers.positions.rotary import NoRotary
 from cadence.models.layers.rank_share import all_of
-from cadence.models.layers.rotary import NoRotary
 from cadence.models.through_transformers.activation import CalledActivation
 from cadence.models.through_transformers.blocks import (
     CalledAttention,

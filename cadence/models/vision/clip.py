@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cadence.core.errors import ConfigError
-from cadence.core.kv_spec import LayerKV
+from cadence.core.model.kv_spec import LayerKV
 from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.kernels.interface.ops import Ops
 from cadence.models.decoder import PreNormLayer
@@ -20,7 +20,7 @@ from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.mlp import PlainMLP
 from cadence.models.layers.norm import LayerNorm
 from cadence.models.layers.parameter import empty_parameter
-from cadence.models.layers.rotary import NoRotary
+from cadence.models.layers.positions.rotary import NoRotary
 from cadence.models.vision.packed import packed_context
 from cadence.models.vision.patches import PatchLinear, patches
 from cadence.models.weight_map import Rule

@@ -10,7 +10,7 @@ from math import isqrt
 import torch
 
 from cadence.core.errors import ConfigError
-from cadence.core.media import IMAGE
+from cadence.core.inputs.media import IMAGE
 from cadence.kernels.interface.collectives import ONE_RANK
 from cadence.kernels.interface.ops import Ops
 from cadence.models.decoder import DecoderLM

@@ -9,8 +9,8 @@ from dataclasses import replace
 import torch
 
 from cadence.core.errors import ConfigError
-from cadence.core.media import IMAGE
-from cadence.core.pixel_means import OPENAI_MEAN, OPENAI_STD
+from cadence.core.inputs.media import IMAGE
+from cadence.core.inputs.pixel_means import OPENAI_MEAN, OPENAI_STD
 from cadence.kernels.interface.collectives import ONE_RANK
 from cadence.kernels.interface.ops import Ops
 from cadence.models.decoder import DecoderLM

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from cadence.core.errors import ConfigError
-from cadence.core.media import IMAGE
+from cadence.core.inputs.media import IMAGE
 from cadence.kernels.interface.ops import Ops
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from cadence.core.kv_spec import LayerKV
+from cadence.core.model.kv_spec import LayerKV
 from cadence.kernels.interface.attention_batch import AttentionBatch, Sees
 from cadence.kernels.interface.ops import Ops
 from cadence.models.interface.media import MODEL_ROPE, RopeRows

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cadence.config.files.qwen_audio import QwenAudio, read_qwen_audio
-from cadence.core.media import AUDIO
+from cadence.core.inputs.media import AUDIO
 from cadence.kernels.interface.collectives import ONE_RANK
 from cadence.kernels.interface.ops import Ops
 from cadence.models.decoder import DecoderLM

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from cadence.config.files.qwen_vision import QwenVision, read_qwen_vision
-from cadence.core.media import IMAGE, VIDEO
+from cadence.core.inputs.media import IMAGE, VIDEO
 from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.kernels.interface.collectives import ONE_RANK
 from cadence.kernels.interface.ops import Ops
@@ -21,7 +21,7 @@ from cadence.models.interface.model import ModelInputs
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.mlp import GatedMLP, PlainMLP
 from cadence.models.layers.norm import LayerNorm, Norm, RMSNorm
-from cadence.models.layers.rotary import NoRotary
+from cadence.models.layers.positions.rotary import NoRotary
 from cadence.models.layers.tower import Tower
 from cadence.models.qwen2 import Qwen2ForCausalLM
 from cadence.models.vision.clip import QUICK

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cadence.core.errors import ConfigError
-from cadence.core.pixel_means import HALF
+from cadence.core.inputs.pixel_means import HALF
 from cadence.kernels.interface.ops import Ops
 from cadence.models.interface.build import BuildContext, ConfigView
 from cadence.models.layers.norm import LayerNorm, NoNorm

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from cadence.core.kv_spec import KVLayout, LayerKV
+from cadence.core.model.kv_spec import KVLayout, LayerKV
 from cadence.device.dtypes import DTYPES
 from cadence.models.interface.model import LayerCache
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cadence.core.state_spec import LayerState, StateRoom
+from cadence.core.model.state_spec import LayerState, StateRoom
 from cadence.device.base import Device
 from cadence.kernels.interface.row_ops import RowOps
 from cadence.kernels.interface.state_ops import StateTable
@@ -60,6 +60,9 @@ class AlikeLayers:
         """What states are made of: inputs [n, lines, K - 1, C], state [n, lines, …]"""
         return self._inputs[:, :, : self._last], self._state
 
+    def tensors(self) -> list[torch.Tensor]:
+        return [self._inputs, self._state, self._kept, self._saved_inputs, self._saved_state]
+
     def clear(self, rows: torch.Tensor) -> None:
         self._inputs.index_fill_(1, rows, 0)
         self._state.index_fill_(1, rows, 0)
@@ -86,6 +89,9 @@ class StateMemory:
             at: tables for kind in kinds for at, tables in zip(members[kind], self._alike[kind].tables(), strict=True)
         }
         self.layers = tuple(by_place[at] for at in range(len(sizes.layers)))
+
+    def tensors(self) -> list[torch.Tensor]:
+        return [tensor for layers in self._alike.values() for tensor in layers.tensors()]
 
     def copy_to(self, other: StateMemory, lines: torch.Tensor, ops: RowOps) -> None:
         """lines [n] int32. Of the same layers; it may be recorded."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from cadence.core.kv_spec import CROSS, FULL, SLIDING, KVLayout, LayerKV
+from cadence.core.model.kv_spec import CROSS, FULL, SLIDING, KVLayout, LayerKV
 from cadence.device.base import Device
 from cadence.models.interface.model import LayerCache
 from cadence.runner.caches.keys_values import keys_and_values

@@ -10,12 +10,12 @@ import torch
 
 from cadence.config.speculative import NO_SPECULATION
 from cadence.core.adapter import ADAPTERS
-from cadence.core.alignment import ALIGNMENT
 from cadence.core.contract.media_work import PAGE
-from cadence.core.encoder_input import ENCODER
-from cadence.core.kv_spec import KVLayout, LayerKV
-from cadence.core.media import MEDIA
-from cadence.core.state_spec import STATES
+from cadence.core.inputs.alignment import ALIGNMENT
+from cadence.core.inputs.encoder_input import ENCODER
+from cadence.core.inputs.media import MEDIA
+from cadence.core.model.kv_spec import KVLayout, LayerKV
+from cadence.core.model.state_spec import STATES
 from cadence.device.base import Device
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import ONE_STAGE, StageLinks
@@ -24,6 +24,7 @@ from cadence.kernels.interface.row_ops import DraftState, KeptStates, RowState
 from cadence.lora.store import AdapterStore
 from cadence.models.decoder import DecoderLM
 from cadence.models.encoder_decoder import EncoderDecoderLM
+from cadence.models.interface.media import MediaTower
 from cadence.models.interface.model import CausalLM
 from cadence.runner.after_sample import AfterSample, NothingAfter
 from cadence.runner.caches.states import StateSizes
@@ -33,14 +34,15 @@ from cadence.runner.features.adapters.rows import AdapterRows, DeviceAdapters
 from cadence.runner.features.alignment.rows import AlignedRows, DeviceAlignment
 from cadence.runner.features.drafts.drafted_states import DraftedStates, NoDraftedStates
 from cadence.runner.features.drafts.looked_up import LookedUpDrafts
-from cadence.runner.features.drafts.model_drafts import ModelDrafts, ModelDraftsParts
+from cadence.runner.features.drafts.model_drafts import ModelDrafts, ModelDraftsParts, most_drafted_tokens
 from cadence.runner.features.drafts.rows import DeviceDrafts, DraftedRows, DraftRows
 from cadence.runner.features.drafts.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
 from cadence.runner.features.encoder.encode import ContentReader, DeviceEncoder
 from cadence.runner.features.encoder.rows import EncoderRows
 from cadence.runner.features.grammar.rows import DeviceGrammar
-from cadence.runner.features.media.encode import DeviceMedia
-from cadence.runner.features.media.rope import ROPE, DeviceRope, RopeTable
+from cadence.runner.features.media.encode import DeviceMedia, DraftedMedia
+from cadence.runner.features.media.rope import ROPE, DeviceRope, RopeTable, RopeTurns
+from cadence.runner.features.media.vectors import TowerVectors
 from cadence.runner.features.pooling.pairs import PairRows
 from cadence.runner.features.pooling.rows import DevicePooling, PooledRows
 from cadence.runner.features.states.drafter import DrafterStates
@@ -103,7 +105,7 @@ def build_parts(
         device=device, ops=ops, requests=requests, blocks=blocks, sampler=sampler, shapes=shapes, graphs=graphs
     )
     others = _of_models(base, models, limits, layout)
-    of_drafts = _of_drafts(base, models, others)
+    of_drafts = _of_drafts(base, models, others, waiting)
     drafts, after = _drafts(base, models, limits, layout.block_size, waiting, new_proposer, of_drafts)
     features = [*others, *drafts, *_of_every_model(base, model, limits)]
     forward = _forward(base, model, after, features, layout.block_size)
@@ -250,37 +252,60 @@ def _encoder(base: _Base, models: LoadedModels, limits: RunnerLimits, layout: KV
 
 
 def _media(base: _Base, models: LoadedModels, limits: RunnerLimits) -> list[DeviceFeature]:
-    if not limits.encoder_cache:
+    target, draft, num_vectors = models.target, models.draft, -(-limits.encoder_cache // PAGE) * PAGE
+    if not (num_vectors and isinstance(target, DecoderLM)):
         return []
-    model, pages = models.target, -(-limits.encoder_cache // PAGE)
-    cache = torch.zeros((0, 0))  # of a stage that begins with what another hands on
-    if models.links.stage == 0:
-        size = (pages * PAGE, model.embed.tokens.weight.cols)
+
+    def vectors(tower: MediaTower, width: int) -> TowerVectors:
+        """width: 0 = nothing is encoded"""
+        size = (num_vectors if width else 0, width)
         cache = base.device.zeros(size, getattr(torch, limits.dtype))
-    return [DeviceMedia(base.device, base.ops, model.tower, cache, PAGE, limits.longest_media)]
+        return TowerVectors(base.device, base.ops, tower, cache, PAGE)
+
+    begins = models.links.stage == 0  # others begin with what a stage hands on
+    own = vectors(target.tower, target.width if begins else 0)
+    drafted = own
+    if isinstance(draft, DraftModel) and draft.tower is not None and not (begins and draft.tower is target.tower):
+        drafted = vectors(draft.tower, draft.proposer.width)
+    return [DeviceMedia(base.device, own, drafted, limits.longest_media)]
 
 
 def _rope(base: _Base, model: CausalLM, limits: RunnerLimits) -> list[DeviceFeature]:
     if not _has_axes(model):
         return []
-    return [DeviceRope(RopeTable(base.device, limits.num_rows, base.ops, base.shapes, model.axes()))]
+    rows = RopeTable(base.device, limits.num_rows)
+    turns = RopeTurns(base.device, base.ops, rows.segments, model.axes(), base.shapes.most_tokens)
+    return [DeviceRope(rows, turns)]
 
 
 @dataclass(frozen=True, slots=True)
 class _OfDrafts:
     """What a draft model has of features."""
 
-    inputs: Sequence[InputHook]  # that its forwards go through, too
+    inputs: Sequence[InputHook]  # of its forwards
+    first_inputs: Sequence[InputHook]  # of the first after one of the target
     states: DraftedStates
 
 
-def _of_drafts(base: _Base, models: LoadedModels, features: Sequence[DeviceFeature]) -> _OfDrafts:
-    names = (ENCODER,) if models.draft.readers else ()
+def _of_drafts(
+    base: _Base, models: LoadedModels, features: Sequence[DeviceFeature], waiting: WaitingPositions
+) -> _OfDrafts:
+    draft = models.draft
+    names = (ENCODER,) if draft.readers else ()
     inputs = [hook for feature in features for hook in feature.inputs if hook.name in names]
+    first_inputs: list[InputHook] = []
+    if isinstance(draft, DraftModel):
+        axes, most_tokens = draft.proposer.axes(), most_drafted_tokens(base.shapes, waiting.room)
+        for feature in features:
+            if isinstance(feature, DeviceRope) and axes.has_axes:
+                inputs.append(RopeTurns(base.device, base.ops, feature.rows.segments, axes, most_tokens))
+            elif isinstance(feature, DeviceMedia) and draft.tower is not None:
+                first_inputs.append(DraftedMedia(feature, draft.proposer.ahead))
     rows = [feature.rows for feature in features if isinstance(feature, DeviceStates)]
-    if not (rows and models.draft.state_layers):
-        return _OfDrafts(inputs, NoDraftedStates())
-    return _OfDrafts(inputs, DrafterStates(base.device, rows[0], base.ops.rows, base.shapes))
+    states: DraftedStates = NoDraftedStates()
+    if rows and draft.state_layers:
+        states = DrafterStates(base.device, rows[0], base.ops.rows, base.shapes)
+    return _OfDrafts(inputs, first_inputs, states)
 
 
 def _drafts(
@@ -320,6 +345,7 @@ def _drafts(
             rows=state,
             waiting=waiting,
             inputs=of_drafts.inputs,
+            first_inputs=of_drafts.first_inputs,
             states=of_drafts.states,
         )
         return [DeviceDrafts(rows, [drafted, waiting])], ModelDrafts(parts)

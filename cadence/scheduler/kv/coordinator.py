@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cadence.core.kv_spec import KVLayout
+from cadence.core.model.kv_spec import KVLayout
 from cadence.scheduler.kv.kinds.base import Growth
 from cadence.scheduler.kv.kinds.block import Block, RequestBlocks
 from cadence.scheduler.kv.kinds.choose import kinds_of

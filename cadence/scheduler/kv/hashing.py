@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 
-from cadence.core.attachments import KeysSpan
+from cadence.core.inputs.attachments import KeysSpan
 from cadence.scheduler.kv.kinds.block import RequestBlocks
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cadence.core.attachments import KeysSpan
-from cadence.core.kv_spec import KVLayout
+from cadence.core.inputs.attachments import KeysSpan
+from cadence.core.model.kv_spec import KVLayout
 from cadence.scheduler.kv.coordinator import KVCoordinator
 from cadence.scheduler.kv.hashing import extend_hashes, root_digest, source_digests
 from cadence.scheduler.kv.kinds.base import NEVER

@@ -7,7 +7,7 @@ the most positions that it brings for cross attention.
 from __future__ import annotations
 
 from cadence.core.errors import ConfigError
-from cadence.core.kv_spec import KVLayout
+from cadence.core.model.kv_spec import KVLayout
 from cadence.scheduler.kv.coordinator import KVCoordinator
 
 

@@ -17,7 +17,7 @@ from cadence.core.errors import TokenizerError
 
 MOST_BYTES = 64 << 20  # the largest models of several hundred thousand pieces take 16 MB
 _VARINT_BYTES = 10
-_UNIGRAM = 1
+_UNIGRAM, _BPE = 1, 2
 
 Value = int | float | bytes
 
@@ -40,12 +40,13 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class SentencePieceFile:
-    """A unigram model: pieces in the order of their ids, and how texts are normalised before."""
+    """Pieces in the order of their ids, and how texts are normalised before."""
 
     pieces: list[Piece]
     charsmap: bytes  # replacements of characters, for `Charsmap`; b"" = none
     add_dummy_prefix: bool  # a text begins with a space
     remove_extra_whitespaces: bool
+    merges: bool = False  # pieces are merged, best first, instead of chosen by their sum (unigrams)
 
     @property
     def unknown_id(self) -> int:
@@ -77,8 +78,9 @@ def _model(content: bytes) -> SentencePieceFile:
             trainer = _message(value)
         elif number == 3:
             normalizer = _message(value)
-    if trainer.get(3, _UNIGRAM) != _UNIGRAM:
-        raise ValueError("only unigram models are supported (trainer_spec.model_type)")
+    kind = trainer.get(3, _UNIGRAM)
+    if kind not in (_UNIGRAM, _BPE):
+        raise ValueError("only models of unigrams or merges are supported (trainer_spec.model_type)")
     if trainer.get(24, 0):
         raise ValueError("spaces as suffixes are not supported (trainer_spec.treat_whitespace_as_suffix)")
     return SentencePieceFile(
@@ -86,6 +88,7 @@ def _model(content: bytes) -> SentencePieceFile:
         charsmap=_bytes(normalizer.get(2, b"")),
         add_dummy_prefix=bool(normalizer.get(3, 1)),
         remove_extra_whitespaces=bool(normalizer.get(4, 1)),
+        merges=kind == _BPE,
     )
 
 

@@ -33,6 +33,7 @@ _BARRED = tuple(f"<|{name}|>" for name in ("fim_pad", "file_sep", "repo_name", "
 FORMS = (
     FillForm("<fim_prefix>", "<fim_suffix>", "<fim_middle>", ends=_FILES),  # StarCoder, Granite
     FillForm("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", ends=_BARRED),  # Qwen Coder, CodeGemma
+    FillForm("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM-4.5
     FillForm("<fim-prefix>", "<fim-suffix>", "<fim-middle>", ends=("<fim-pad>",)),  # SantaCoder
     FillForm("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek Coder
     FillForm("▁<PRE>", "▁<SUF>", "▁<MID>", ends=("▁<EOT>",)),  # Code Llama

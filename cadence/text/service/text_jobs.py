@@ -19,6 +19,7 @@ class LoadTokenizer(msgspec.Struct, frozen=True, tag=True):
     gguf: str  # "" = none
     escape_control_tokens: bool
     memory_bytes: int
+    mode: str = "auto"  # tokenizer_mode
 
 
 class Encode(msgspec.Struct, frozen=True, tag=True):

@@ -66,7 +66,7 @@ def main() -> None:
 class TextWorker:
     def __init__(self, what: LoadTokenizer) -> None:
         files = ModelFiles(what.name, Path(what.directory), Path(what.gguf) if what.gguf else None)
-        self._tokenizer: Tokenizer = tokenizer_for(files)
+        self._tokenizer: Tokenizer = tokenizer_for(files, what.mode)
         self._chats: Chats = chats_for(self._tokenizer, what.escape_control_tokens)
         self._start_size = memory_bytes()[1]
 

@@ -98,7 +98,7 @@ class TextService:
         files = config.files
         gguf = "" if files.gguf is None else str(files.gguf)
         escape = config.escape_control_tokens
-        load = LoadTokenizer(files.name, str(files.directory), gguf, escape, limits.memory_bytes)
+        load = LoadTokenizer(files.name, str(files.directory), gguf, escape, limits.memory_bytes, config.mode)
         self._limits = limits
         self._tokenizer = tokenizer
         self._chats: Chats = chats_for(tokenizer, escape)

@@ -13,7 +13,7 @@ Content = str | list[dict[str, Any]]  # of a message
 
 def image_part(path: Path) -> dict[str, Any]:
     """A file as a part of a message, whole, for a model here or elsewhere."""
-    from cadence.core.media import IMAGE  # numpy is loaded by those who show pictures alone
+    from cadence.core.inputs.media import IMAGE  # numpy is loaded by those who show pictures alone
     from cadence.media.as_media import read_file
     from cadence.media.header import FORMATS, format_of
     from cadence.media.limits import DEFAULT_LIMITS

@@ -7,9 +7,9 @@ from typing import Any
 from cadence import gguf
 from cadence.config.files.transformers_source import find_family, installed_version, language_models
 from cadence.config.reference import AliasInfo, alias_table
-from cadence.core.architectures import ARCHITECTURES, ENCODER_DECODERS, ENCODERS, SEEING
-from cadence.core.model_heads import MODEL_CLASSES
-from cadence.core.model_registry import ModelRegistry, registered
+from cadence.core.model.architectures import ARCHITECTURES, ENCODER_DECODERS, ENCODERS, SEEING
+from cadence.core.model.model_heads import MODEL_CLASSES
+from cadence.core.model.model_registry import ModelRegistry, registered
 from cadence.entrypoints.cli.shared.report import columns
 
 _WIDTH = 110

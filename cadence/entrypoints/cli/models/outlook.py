@@ -10,8 +10,8 @@ from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.implemented import implemented
 from cadence.config.quantized import read_quantized
 from cadence.config.reference import ModelFiles
-from cadence.core.architectures import ARCHITECTURES, ENCODER_DECODERS, ENCODERS
 from cadence.core.errors import CadenceError, ModelFileError
+from cadence.core.model.architectures import ARCHITECTURES, ENCODER_DECODERS, ENCODERS
 from cadence.entrypoints.cli.models.stored import StoredSizes, stored_in
 
 _ATTENDING = ("attention", "full_attention", "sliding_attention", "chunked_attention", "hybrid")  # kinds of layers

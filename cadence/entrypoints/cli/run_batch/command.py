@@ -19,12 +19,12 @@ from cadence.config.command_line import values
 from cadence.core.errors import CadenceError, ConfigError
 from cadence.entrypoints.cli.run_batch.app import AppReply, AsgiApp, post
 from cadence.entrypoints.cli.run_batch.files import LinePlace, RequestFile, ResultFile, is_failure
-from cadence.entrypoints.cli.serve import serve_flags
+from cadence.entrypoints.cli.serve_flags import serve_flags
 from cadence.entrypoints.cli.shared.progress_lines import ProgressLines
 
 if TYPE_CHECKING:
     from cadence.config.args import EngineArgs
-    from cadence.config.serve_options import ServeOptions
+    from cadence.config.server.serve_options import ServeOptions
     from cadence.entrypoints.async_llm import AsyncLLM
 
 # Fields of ServeOptions that shape answers; the others concern sockets and untrusted clients.
@@ -138,7 +138,8 @@ async def _serve(flags: argparse.Namespace, batch: Batch) -> None:
     check_local_files(args)
     try:
         from cadence.entrypoints.async_llm import AsyncLLM
-        from cadence.entrypoints.server.app import create_app, load_formats
+        from cadence.entrypoints.server.app import create_app
+        from cadence.entrypoints.server.chat.format_tables import load_formats
     except ImportError as error:
         raise ConfigError(f"{error.name} is missing: pip install 'cadence-llm[serve]'", "run-batch") from None
 
@@ -155,7 +156,7 @@ async def _serve(flags: argparse.Namespace, batch: Batch) -> None:
 
 def _serve_options(flags: argparse.Namespace, args: EngineArgs) -> ServeOptions:
     """There are no other clients, so the limits that protect a server are lifted."""
-    from cadence.config.serve_options import ServeOptions
+    from cadence.config.server.serve_options import ServeOptions
 
     given = {name: getattr(flags, name) for name in SERVE_FLAGS if hasattr(flags, name)}
     given.setdefault("served_model_name", [args.model])

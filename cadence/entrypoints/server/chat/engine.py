@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, cast
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.core.sampling_params import SamplingParams

@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 from dataclasses import dataclass, field
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.server.chat.reasoning import FORMATS as REASONING_FORMATS
 from cadence.entrypoints.server.chat.reasoning import think_format

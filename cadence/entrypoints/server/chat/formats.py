@@ -10,7 +10,7 @@ import string
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.entrypoints.server.chat.answer_parser import AnswerParser, CallsFirst, ThoughtsFirst
 from cadence.entrypoints.server.chat.format_detection import detect_reasoning, detect_tools
 from cadence.entrypoints.server.chat.format_tables import AUTO, FormatTables

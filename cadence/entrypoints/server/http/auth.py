@@ -21,6 +21,8 @@ STATE_PATHS = frozenset({"/metrics", "/load", "/version", "/ping"})
 # Styles and scripts, the same for every user: a browser asks for them without the key of `http://user:key@host/`.
 PAGE_FILES = "/page/"
 
+KEY_OFFER = "openai-insecure-api-key."
+
 
 class Authentication:
     """Use only with at least one key. What it lets through it names: `tenant_of(scope)`."""
@@ -32,9 +34,11 @@ class Authentication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = route_path(scope)
-        if scope["type"] == "http" and scope["method"] != "OPTIONS" and not self._is_open(path):
+        is_asked = scope["type"] == "websocket" or (scope["type"] == "http" and scope["method"] != "OPTIONS")
+        if is_asked and not self._is_open(path):
             headers = Headers(scope=scope)
-            found = [self._tenants.tenant(key) for key in _given_keys(headers)]
+            given = [*_given_keys(headers), *_offered_keys(scope)]
+            found = [self._tenants.tenant(key) for key in given]
             known = [tenant for tenant in found if tenant is not None]
             if not known:
                 await reply_for(_refusal(headers)).response(path)(scope, receive, send)
@@ -54,6 +58,12 @@ def _given_keys(headers: Headers) -> list[bytes]:
     elif scheme.lower() == "basic":
         keys.append(_basic_password(value.strip()))
     return keys
+
+
+def _offered_keys(scope: Scope) -> list[bytes]:
+    """A page cannot set headers of a WebSocket: OpenAI's clients there offer the key as a subprotocol."""
+    offered = scope.get("subprotocols", ())
+    return [name.removeprefix(KEY_OFFER).encode("latin-1", "replace") for name in offered if name.startswith(KEY_OFFER)]
 
 
 def _basic_password(value: str) -> bytes:

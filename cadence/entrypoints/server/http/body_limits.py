@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.entrypoints.server.http.bodies import BODY, Body
 from cadence.entrypoints.server.http.body_budget import BodyBudget, BodyShare, chunks_of
 from cadence.entrypoints.server.http.errors import ApiError, reply_for, route_path

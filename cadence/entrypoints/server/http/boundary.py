@@ -12,7 +12,7 @@ import time
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.entrypoints.server.http.admission import ADMITTED
 from cadence.entrypoints.server.http.early_rejection import GUARDED
 from cadence.entrypoints.server.http.errors import reply_for, route_path

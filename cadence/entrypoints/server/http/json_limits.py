@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.entrypoints.server.http.errors import ApiError
 
 _PIECE = 2**18  # bytes

@@ -14,7 +14,7 @@ HEADER = b"endpoint-load-metrics"
 REPORTED = ("kv_cache_usage_perc", "num_requests_waiting")
 
 
-Metrics = Callable[[], Iterable[Metric]]
+Metrics = Callable[[Scope], Iterable[Metric]]  # of the engine that a request was handed to
 
 
 def load_header(scope: Scope, metrics: Metrics) -> list[tuple[bytes, bytes]]:
@@ -22,7 +22,7 @@ def load_header(scope: Scope, metrics: Metrics) -> list[tuple[bytes, bytes]]:
     asked = [value for name, value in scope["headers"] if name == FORMAT_HEADER]
     if not asked:
         return []
-    report = load_report(asked[0].decode("latin-1"), metrics())
+    report = load_report(asked[0].decode("latin-1"), metrics(scope))
     return [(HEADER, report.encode())] if report else []
 
 

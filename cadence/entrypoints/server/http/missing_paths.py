@@ -9,16 +9,17 @@ _CLASSIFY = "models that classify texts are served by /classify, and by /pooling
 _AUDIO = "recordings become text at /v1/audio/transcriptions and /v1/audio/translations; answers are text"
 _IMAGES = "models that draw are not in this version; prompts and answers are text"
 _STORED = "this server keeps no files or jobs; `cadence run-batch` answers a file of requests"
+_DEVELOP = "who is in charge of a server has it with --server-dev-mode, or VLLM_SERVER_DEV_MODE=1"
 _ASSISTANTS = "this server keeps no assistants or threads; /v1/responses keeps conversations"
 
 MISSING_PATHS = {
     "/embeddings": _EMBED,
     **dict.fromkeys(("/reward", "/v1/moderations"), _CLASSIFY),
-    **dict.fromkeys(("/v1/audio/speech", "/v1/realtime"), _AUDIO),
+    "/v1/audio/speech": _AUDIO,
     **dict.fromkeys(("/v1/images", "/v1/videos"), _IMAGES),
     **dict.fromkeys(("/v1/files", "/v1/uploads", "/v1/batches", "/v1/fine_tuning"), _STORED),
     **dict.fromkeys(("/v1/assistants", "/v1/threads", "/v1/vector_stores"), _ASSISTANTS),
-    **{f"/{name}": MISSING_METHODS[name] for name in ("sleep", "wake_up", "is_sleeping", "collective_rpc")},
+    **dict.fromkeys(("/sleep", "/wake_up", "/is_sleeping", "/collective_rpc", "/update_weights"), _DEVELOP),
     **dict.fromkeys(("/pause", "/resume", "/is_paused"), MISSING_METHODS["is_paused"]),
 }
 

@@ -27,6 +27,9 @@ class Outbox:
         self._writers: list[OutboxWriter] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
         scope[BODY_WRITER] = writer = OutboxWriter(send, self)
         await self._app(scope, receive, writer.send)
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
 
-from cadence.config.tenants import TenantSpec
+from cadence.config.server.tenants import TenantSpec
 from cadence.entrypoints.server.http.overload import Overload
 
 _LINE = struct.Struct("=6d")  # of each tenant: the fields of `_Line`

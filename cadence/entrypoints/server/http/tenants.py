@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from starlette.types import Scope
 
-from cadence.config.tenants import TenantSpec
+from cadence.config.server.tenants import TenantSpec
 from cadence.entrypoints.server.http.request_ids import add_engine_id
 
 TENANT = "cadence.tenant"  # in the ASGI scope

@@ -19,9 +19,9 @@ from cadence.entrypoints.server.resume.unfinished import UnfinishedAnswer
 LOST = "The server was replaced while it answered, and the answer could not be taken up again."
 
 
-def resumed_request(answer: UnfinishedAnswer, llm: AsyncLLM) -> ResumedRequest:
+def resumed_request(answer: UnfinishedAnswer, llm_of: Callable[[Scope], AsyncLLM]) -> ResumedRequest:
     def wrap(app: ASGIApp, gate: AnswerGate | OpenGate) -> ASGIApp:
-        return ResumedApp(app, gate, answer, llm)
+        return ResumedApp(app, gate, answer, llm_of)
 
     return ResumedRequest(
         unsent=answer.unsent,
@@ -35,11 +35,17 @@ def resumed_request(answer: UnfinishedAnswer, llm: AsyncLLM) -> ResumedRequest:
 class ResumedApp:
     """The application, for one request. The gate opens when all that the client has was made again."""
 
-    def __init__(self, app: ASGIApp, gate: AnswerGate | OpenGate, answer: UnfinishedAnswer, llm: AsyncLLM) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        gate: AnswerGate | OpenGate,
+        answer: UnfinishedAnswer,
+        llm_of: Callable[[Scope], AsyncLLM],
+    ) -> None:
         self._app = app
         self._gate = gate
         self._answer = answer
-        self._llm = llm
+        self._llm_of = llm_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope.update(self._answer.names)
@@ -50,7 +56,7 @@ class ResumedApp:
             self._gate.open()
 
         def begin(engine_id: str, position: StreamPosition) -> None:
-            self._llm.resume(engine_id, Resumption(position, open_gate))
+            self._llm_of(scope).resume(engine_id, Resumption(position, open_gate))
 
         scope[ENGINE_IDS] = _ResumedIds(self._answer.positions, begin)
         try:

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from starlette.types import Scope
 
@@ -32,8 +32,8 @@ logger = logging.getLogger("cadence.server")
 
 
 class HandOver:
-    def __init__(self, llm: AsyncLLM, suspects: Suspects) -> None:
-        self._llm = llm
+    def __init__(self, llm_of: Callable[[Scope], AsyncLLM], suspects: Suspects) -> None:
+        self._llm_of = llm_of
         self._suspects = suspects
 
     def take(self, connections: Iterable[object]) -> list[HandedOver]:
@@ -76,7 +76,7 @@ class HandOver:
         closes = connection.has_part_of_request or not state.is_newest
         if state.is_begun:
             return self._begun(state, state.unsent, closes)
-        positions = [_seed_of(self._llm.position(one)) for one in engine_ids(state.scope)]
+        positions = [_seed_of(self._llm_of(state.scope).position(one)) for one in engine_ids(state.scope)]
         content, drawn = _content(state), names(state.scope)
         return UnfinishedAnswer(content, state.unsent, False, closes, drawn, positions)
 
@@ -85,14 +85,14 @@ class HandOver:
         ids, writer = engine_ids(state.scope), state.scope.get(BODY_WRITER)
         if not state.is_chunked or len(ids) != 1 or writer is None:
             return None
-        position, pending = self._llm.position(ids[0]), writer.unflushed
+        position, pending = self._llm_of(state.scope).position(ids[0]), writer.unflushed
         if position is None or not position.is_between or pending is None:
             return None
         unsent += b"%x\r\n%b\r\n" % (len(pending), pending) if pending else b""
         return UnfinishedAnswer(_content(state), unsent, True, closes, names(state.scope), [position])
 
     def _is_suspect(self, connection: BoundedHttpProtocol, scope: Scope) -> bool:
-        streams = map(self._llm.stream, engine_ids(scope))
+        streams = [self._llm_of(scope).stream(one) for one in engine_ids(scope)]
         return self._suspects.include_any((connection, scope, scope.get(BODY_WRITER), *streams))
 
 

@@ -1,17 +1,20 @@
-"""For development, with `--server-dev-mode`: how the server was set up, empty caches, and pauses."""
+"""For development, with `--server-dev-mode`: how the server was set up, empty caches, pauses, sleep, other weights."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import APIRouter
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cadence.config import env
-from cadence.core.errors import InvalidRequestError
+from cadence.core.errors import AdapterError, InvalidRequestError, WeightsError
 from cadence.engine.machine import machine_facts
 from cadence.entrypoints.server.http.stream import json_response
 from cadence.entrypoints.server.routes.state import State
@@ -54,8 +57,6 @@ async def pause(
 ) -> Response:
     """New requests wait until /resume; those that run are aborted, waited for (`mode=wait`), or go on then
     (`mode=keep`)."""
-    if state.options.api_server_count > 1:
-        raise InvalidRequestError("one of several API processes cannot pause: use --api-server-count 1")
     await state.llm.pause_generation("wait" if wait_for_inflight_requests else mode, clear_cache)
     return json_response({"status": "paused"})
 
@@ -69,6 +70,62 @@ async def resume(state: State) -> Response:
 @router.get("/is_paused")
 async def is_paused(state: State) -> Response:
     return json_response({"is_paused": await state.llm.is_paused()})
+
+
+@router.post("/sleep")
+async def sleep(state: State, level: int = 1, mode: str = "keep") -> Response:
+    """Gives memory back: weights go to host memory (`level=1`), or are dropped and read again (`level=2`). Requests
+    wait until /wake_up; those that run, too, or they are aborted (`mode=abort`) or waited for (`mode=wait`) before."""
+    await state.llm.sleep(level, mode)
+    return Response(status_code=200)
+
+
+@router.post("/wake_up")
+async def wake_up(request: Request, state: State) -> Response:
+    """All of it, or `?tags=weights` and `?tags=kv_cache` one after the other."""
+    await state.llm.wake_up(request.query_params.getlist("tags") or None)
+    return Response(status_code=200)
+
+
+@router.get("/is_sleeping")
+async def is_sleeping(state: State) -> Response:
+    return json_response({"is_sleeping": await state.llm.is_sleeping()})
+
+
+class RpcBody(BaseModel):
+    method: str
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    timeout: float | None = None
+
+
+class WeightsBody(BaseModel):
+    path: str
+
+
+@router.post("/collective_rpc")
+async def collective_rpc(body: RpcBody, state: State) -> Response:
+    """A method of vLLM's workers, by its name, on all ranks -> `results`, of each."""
+    with _told():
+        found = await state.llm.collective_rpc(body.method, body.timeout, body.args, body.kwargs)
+    return json_response({"results": _plain(found)})
+
+
+@router.post("/update_weights")
+async def update_weights(body: WeightsBody, state: State) -> Response:
+    """Weights of the same shapes from a folder or a .gguf file of the server's machine, in place."""
+    with _told():
+        await state.llm.update_weights(body.path)
+    return json_response({"success": True})
+
+
+@contextmanager
+def _told() -> Generator[None, None, None]:
+    """Files that do not fit are the caller's."""
+    try:
+        yield
+    except (WeightsError, AdapterError) as error:
+        raise InvalidRequestError(str(error)) from None
 
 
 def _plain(value: Any) -> Any:

@@ -15,6 +15,7 @@ from cadence.core.contract.front_messages import FrontCounts
 from cadence.engine.metrics import metric as engine
 from cadence.engine.metrics.descriptions import DESCRIPTIONS
 from cadence.engine.metrics.summed import plain_metrics, with_others
+from cadence.entrypoints.server.http.admission import AdmissionControl
 from cadence.entrypoints.server.http.tenant_ledger import TenantCounts
 from cadence.entrypoints.server.routes.state import ServerState, State
 
@@ -61,10 +62,7 @@ class _Snapshot(Collector):
         for prefix in (ENGINE_PREFIX, OWN_PREFIX):
             yield from engine_families(found, prefix, served)
         own = server_counts(self._state)
-        total = {name: value + self._others.server.get(name, 0) for name, value in own.items()}
-        for name, value in total.items():
-            family = GaugeMetricFamily if name in _GAUGES else CounterMetricFamily
-            yield family(f"{OWN_PREFIX}{name}", _HELP[name], value)
+        yield from server_families({name: value + self._others.server.get(name, 0) for name, value in own.items()})
         yield from tenant_families(self._state.admission.ledger.counts())
 
 
@@ -78,9 +76,18 @@ def tenant_families(counts: Mapping[str, TenantCounts]) -> Iterator[Metric]:
             yield family
 
 
+def server_families(counts: Mapping[str, int]) -> Iterator[Metric]:
+    for name, value in counts.items():
+        family = GaugeMetricFamily if name in _GAUGES else CounterMetricFamily
+        yield family(f"{OWN_PREFIX}{name}", _HELP[name], value)
+
+
 def server_counts(state: ServerState) -> dict[str, int]:
+    return counts_of(state.admission, state.logs.dropped)
+
+
+def counts_of(admission: AdmissionControl, log_lines_dropped: int) -> dict[str, int]:
     """The server's own numbers. accepted = finished + failed + aborted + in flight, in every scrape."""
-    admission = state.admission
     return {
         "http_requests_accepted": admission.accepted,
         "http_requests_finished": admission.finished,
@@ -90,7 +97,7 @@ def server_counts(state: ServerState) -> dict[str, int]:
         "http_requests_refused": admission.refused,
         "http_completions_in_flight": admission.completions,
         "http_prompt_tokens_in_flight": admission.tokens,
-        "log_lines_dropped": state.logs.dropped,
+        "log_lines_dropped": log_lines_dropped,
     }
 
 
@@ -100,10 +107,14 @@ def front_counts(state: ServerState) -> FrontCounts:
 
 
 def engine_families(metrics: Iterable[engine.Metric], prefix: str, served: str) -> list[Metric]:
-    """Metrics of one name are one family; their labels tell them apart. The model goes by the name it is served
-    under."""
+    """Of one model, which goes by the name it is served under."""
+    return families_of([(served, metric) for metric in metrics], prefix)
+
+
+def families_of(metrics: Iterable[tuple[str, engine.Metric]], prefix: str) -> list[Metric]:
+    """Metrics of one name are one family; their labels tell them apart. metrics: each with the name of its model"""
     families: dict[str, Metric] = {}
-    for metric in metrics:
+    for served, metric in metrics:
         if metric.name.startswith(OWN_PREFIX) and prefix != OWN_PREFIX:
             continue
         name = prefix + metric.name.removeprefix(ENGINE_PREFIX).removeprefix(OWN_PREFIX)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.engine.log_queue import LogQueue, NullLogQueue
 from cadence.entrypoints.server.http.admission import AdmissionControl
 from cadence.entrypoints.server.http.bodies import BodyReader
@@ -77,9 +77,12 @@ class ServerState:
         return bool(self.admission.in_flight) and self.llm.last_step_age() > self.options.max_step_age
 
 
+MODEL_STATE = "cadence.state"  # in the ASGI scope, where several models are served: the state of the one asked for
+
+
 async def server_state(connection: HTTPConnection) -> ServerState:
     """Async, because FastAPI sends others to a thread."""
-    return cast(ServerState, connection.app.state.server)
+    return cast(ServerState, connection.scope.get(MODEL_STATE) or connection.app.state.server)
 
 
 State = Annotated[ServerState, Depends(server_state)]

@@ -20,6 +20,8 @@ export class EngineView {
   #asking = false;
   #seen = null; // when the server last answered
   #mine;
+  #models;
+  #followed = ""; // the model, and the load of it, that the figures are of
   #map = new BlockMap(byId("blocks"), this.#palette, (block) => this.#point(block));
   #table = new RequestTable(this.#palette, (id) => this.#map.light(id));
   #rate = new Chart(byId("chart-rate"), this.#palette, plain);
@@ -27,12 +29,23 @@ export class EngineView {
   #step = new Chart(byId("chart-step"), this.#palette, seconds);
   #kept = new Chart(byId("chart-drafts"), this.#palette, percent);
 
-  /** `mine` tells the id of this page's own request. */
-  constructor(mine) {
+  /** `mine` tells the id of this page's own request, `models` which engine is looked at. */
+  constructor(mine, models) {
     this.#mine = mine;
+    this.#models = models;
     legend();
     document.addEventListener("visibilitychange", () => this.ask());
     new ResizeObserver(() => this.#draw()).observe(byId("engine"));
+  }
+
+  /** Of another model, or another load of it, the figures begin anew. */
+  follow({ id, loads }) {
+    const followed = `${id} ${loads?.count ?? ""}`;
+    if (this.#followed && this.#followed !== followed) {
+      this.#history = new History();
+      this.ask();
+    }
+    this.#followed = followed;
   }
 
   /** Asks now, and again and again while the page is visible. */
@@ -42,7 +55,8 @@ export class EngineView {
     this.#asking = true;
     let pause = EVERY_MS;
     try {
-      this.#take(await getJson("engine/state", AbortSignal.timeout(PATIENCE_MS)));
+      if (this.#models.absence) this.#miss(this.#models.absence);
+      else this.#take(await getJson(this.#models.enginePath, AbortSignal.timeout(PATIENCE_MS)));
     } catch (error) {
       status(error.status === 401 ? "Needs an API key" : error.message, "bad");
       this.#setStale(true);
@@ -50,6 +64,12 @@ export class EngineView {
     }
     this.#asking = false;
     this.#timer = setTimeout(() => this.ask(), pause);
+  }
+
+  /** The model's engine is not there. */
+  #miss(absence) {
+    status(absence, "wait");
+    this.#setStale(true);
   }
 
   #take(state) {
@@ -75,6 +95,7 @@ export class EngineView {
     if (!state) return;
     this.#tiles(state);
     this.#engines(state.engines);
+    this.#states(state.states, state.blocks);
     this.#map.update(state.blocks, state.running);
     this.#table.update(state, this.#mine());
     this.#charts();
@@ -85,10 +106,10 @@ export class EngineView {
     setText(byId("tile-rate"), plain(this.#history.rate));
     setText(byId("tile-running"), String(running));
     setText(byId("tile-waiting"), String(waiting));
-    setText(byId("tile-kv"), `${(100 * usage).toFixed(usage < 0.1 ? 1 : 0)} %`);
+    setText(byId("tile-kv"), noBlocks(blocks) ? "–" : `${(100 * usage).toFixed(usage < 0.1 ? 1 : 0)} %`);
     setText(byId("tile-prefix"), hits);
     setText(byId("tile-preemptions"), String(preemptions));
-    const map = `${blocks.count} blocks of ${blocks.size} tokens: ${blocks.held} held, ${blocks.cached} cached, ${blocks.free} free`;
+    const map = noBlocks(blocks) ? "no KV blocks: no layer has attention" : `${blocks.count} blocks of ${blocks.size} tokens: ${blocks.held} held, ${blocks.cached} cached, ${blocks.free} free`;
     setText(byId("engine-note"), map);
     byId("blocks").setAttribute("aria-label", map);
   }
@@ -99,6 +120,16 @@ export class EngineView {
       `Engine ${number}: ${running} running, ${waiting} waiting, ${(100 * usage).toFixed(0)} % of its KV blocks`;
     byId("engines-note").hidden = engines.length < 2;
     setText(byId("engines-note"), engines.map(line).join(" · "));
+  }
+
+  /** What layers keep of requests beside keys, or in their place: then there are no blocks. */
+  #states(states, blocks) {
+    byId("states-note").hidden = !states;
+    byId("block-map").hidden = noBlocks(blocks);
+    if (!states) return;
+    const { rows, running, slots, used, restored } = states;
+    const kept = slots ? ` · ${used} of ${slots} snapshots kept, ${restored} requests went on from one` : "";
+    setText(byId("states-note"), `States: ${running} of ${rows} in use${kept}`);
   }
 
   #charts() {
@@ -138,6 +169,11 @@ export class EngineView {
     setText(byId("block-note"), `${name}: ${fate}`);
     this.#map.light(block.owner ?? "");
   }
+}
+
+/** But the one that no request holds. */
+function noBlocks(blocks) {
+  return blocks.count < 2;
 }
 
 function legend() {

@@ -1,9 +1,10 @@
 /** Puts the page together: the header, the views, the key. */
 import { apiKey, exists, getJson, setApiKey } from "./api.js";
 import { Chat } from "./chat.js";
-import { byId, element, setText } from "./dom.js";
+import { byId, setText } from "./dom.js";
 import { EmbedView } from "./embed.js";
 import { EngineView } from "./engine.js";
+import { Models } from "./models.js";
 import { Settings } from "./settings.js";
 import { SpeechView } from "./speech.js";
 import { TokenTip } from "./tip.js";
@@ -12,7 +13,8 @@ const RETRY_MS = 3000;
 const VIEWS = ["chat", "embed", "speech", "engine"];
 const settings = new Settings();
 const chat = new Chat(settings, askForKey);
-const engine = new EngineView(() => chat.requestId);
+const models = new Models(choose);
+const engine = new EngineView(() => chat.requestId, models);
 new EmbedView(askForKey);
 new SpeechView(askForKey);
 new TokenTip().watch(byId("messages"));
@@ -41,7 +43,7 @@ connect();
 async function connect() {
   engine.ask();
   try {
-    showModels((await getJson("v1/models")).data);
+    models.show((await getJson("v1/models")).data);
   } catch (error) {
     if (error.status === 401) askForKey();
     else setTimeout(connect, RETRY_MS);
@@ -51,15 +53,12 @@ async function connect() {
   byId("docs").hidden = !(await exists("docs"));
 }
 
-function showModels(models) {
-  const select = byId("model");
-  const chosen = select.value;
-  select.replaceChildren(...models.map((model) => element("option", "", model.id)));
-  if (models.some((model) => model.id === chosen)) select.value = chosen;
-  select.disabled = models.length < 2;
-  chat.sees = Boolean(models[0]?.input_modalities?.includes("image"));
-  const length = models[0]?.max_model_len;
+/** Another model is asked, or something has changed about it. */
+function choose(model) {
+  chat.sees = Boolean(model.input_modalities?.includes("image"));
+  const length = model.max_model_len;
   setText(byId("context"), length ? `${length.toLocaleString("en")} tokens of context` : "");
+  engine.follow(model);
 }
 
 /** Says so and waits: a user who is typing goes on typing. */

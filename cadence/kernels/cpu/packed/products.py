@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from cadence.device.calls import Calls
@@ -80,6 +82,9 @@ class CpuMatrix(ComposedMatrix):
         self._products = products
         self.packed = packed
         self.rows, self.cols = packed.rows, packed.cols
+
+    def held(self) -> Sequence[object]:
+        return self.packed.weights, self.packed.row_dtype, self.packed.order, self.packed.places
 
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return self._products.linear(x, self.packed, bias)

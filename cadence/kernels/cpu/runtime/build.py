@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import hashlib
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,12 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from cadence.config.env import cache_root, compiler, has_compiler
-from cadence.core.errors import CadenceError
+from cadence.device.compiled import BuildError, NoCompilerError, found_compiler, kept_folder, run
 from cadence.device.cpus import usable_cpus
 
 _SOURCES = Path(__file__).parents[1]  # what #include lines begin at
-_WRITABLE_BY_OTHERS = 0o022
 # A compiler that may turn a * b + c into one instruction, which rounds once, decides so anew in every copy of a loop: a
 # token's bits would depend on the tokens beside it. A product and a sum are one where the source says so (madd), and
 # nowhere else.
@@ -28,12 +24,7 @@ _ROUNDING = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 _FLAGS = ["-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", *_ROUNDING, "-w"]
 
 
-class BuildError(CadenceError):
-    """The C kernels could not be compiled or loaded."""
-
-
-class NoCompilerError(BuildError):
-    """There is nothing to compile them with."""
+__all__ = ["BuildError", "NoCompilerError", "load_library"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +36,9 @@ class Recipe:
 
 
 def load_library() -> ctypes.CDLL:
-    command = compiler()
-    if not command:
-        raise NoCompilerError("there is no C compiler (looked for $CC, cc, gcc, clang)")
-    if not has_compiler():
-        raise NoCompilerError(f"the C compiler that CC names, {command[0]}, is not there")
-    version = _run([*command, "--version"], Path.cwd())
+    command, version = found_compiler()
     problem = "no way to compile was tried"
-    with _folder() as folder:
+    with kept_folder() as folder:
         for recipe in _recipes():
             try:
                 return ctypes.CDLL(str(_built(command, version, recipe, folder)))
@@ -83,42 +69,10 @@ def _built(command: list[str], version: str, recipe: Recipe, folder: Path) -> Pa
         with tempfile.TemporaryDirectory(dir=folder) as work, ThreadPoolExecutor(usable_cpus()) as at_once:
             objects = ["-".join(unit.relative_to(_SOURCES).with_suffix(".o").parts) for unit in units]
             commands = [[*compile_one, str(unit), "-o", made] for unit, made in zip(units, objects, strict=True)]
-            list(at_once.map(lambda one: _run(one, Path(work)), commands))
-            _run([*command, "-shared", *objects, "-o", "kernels.so", *recipe.link_flags], Path(work))
+            list(at_once.map(lambda one: run(one, Path(work)), commands))
+            run([*command, "-shared", *objects, "-o", "kernels.so", *recipe.link_flags], Path(work))
             os.replace(Path(work) / "kernels.so", target)
     return target
-
-
-@contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    """Where compiled kernels are kept; a temporary folder, said so, where they cannot be."""
-    kept = cache_root() / "kernels"
-    if problem := _make_private(kept):
-        print(
-            f"{kept} {problem}: compiled kernels cannot be kept, and every start compiles them anew "
-            "(CADENCE_CACHE names another folder)",
-            file=sys.stderr,
-            flush=True,
-        )
-        with tempfile.TemporaryDirectory(prefix="cadence-kernels-") as work:  # a library that is open outlives its file
-            yield Path(work)
-    else:
-        yield kept
-
-
-def _make_private(folder: Path) -> str:
-    """Makes the folder, for this user alone: what lies in it will be run. Returns what is wrong, or ""."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = folder.stat()
-        if found.st_uid != os.getuid() or found.st_mode & _WRITABLE_BY_OTHERS:
-            return "may be written by others"
-        if not os.access(folder, os.W_OK):
-            return "cannot be written"
-        folder.chmod(0o700)
-    except OSError as error:
-        return f"cannot be written ({error.strerror})"
-    return ""
 
 
 def _cpu_identity() -> str:
@@ -129,13 +83,3 @@ def _cpu_identity() -> str:
     except OSError:
         return platform.processor()
     return "\n".join(sorted({line for line in lines if line.split("\t")[0].strip() in keys}))
-
-
-def _run(command: list[str], work: Path) -> str:
-    try:
-        done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False, timeout=300)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BuildError(f"{command[0]}: {error}") from error
-    if done.returncode != 0:
-        raise BuildError(f"{' '.join(command[:2])} … failed: {done.stderr.strip()[-500:]}")
-    return done.stdout

@@ -25,6 +25,10 @@ _OUTPUTS, _BLOCK_OUTPUTS = 64, 32  # of a tile of few bits, and of blocks
 class MatrixStack(Protocol):
     count: int  # of experts
 
+    def held(self) -> Sequence[object]:
+        """As that of a `PackedMatrix`."""
+        ...
+
     def product(self, x: torch.Tensor, tiles: ExpertTiles, per_line: int) -> torch.Tensor:
         """x [pairs / per_line, in] -> [pairs, out]; of pairs in no tile, anything."""
         ...
@@ -36,6 +40,9 @@ class DenseStack:
     def __init__(self, weight: torch.Tensor) -> None:
         self.count = weight.shape[0]
         self._weight = weight  # [experts, out, in]
+
+    def held(self) -> Sequence[object]:
+        return (self._weight,)
 
     def product(self, x: torch.Tensor, tiles: ExpertTiles, per_line: int) -> torch.Tensor:
         _, outputs, width = self._weight.shape
@@ -60,6 +67,9 @@ class FewBitsStack:
         group = min(part.group for part in parts)
         whole = stacked([part.regrouped(group) for part in parts])
         self._weight = whole.by_groups() if whole.is_four else whole
+
+    def held(self) -> Sequence[object]:
+        return (self._weight,)
 
     def product(self, x: torch.Tensor, tiles: ExpertTiles, per_line: int) -> torch.Tensor:
         weight, outputs = self._weight, self._outputs
@@ -93,6 +103,9 @@ class BlockStack:
         spans = {"SPANS": 4, "EVEN": self._outputs % _BLOCK_OUTPUTS == 0 and whole.cols % 256 == 0}
         own = tile_constants(whole) | spans if self._in_words else constants(whole) | {"COLUMNS": 128}
         self._constants = own | {"ROWS": TILE_ROWS, "OUTPUTS": _BLOCK_OUTPUTS, "num_warps": 4, "num_stages": 2}
+
+    def held(self) -> Sequence[object]:
+        return self._planes, self._constants
 
     def product(self, x: torch.Tensor, tiles: ExpertTiles, per_line: int) -> torch.Tensor:
         outputs = self._outputs

@@ -67,6 +67,9 @@ class TritonExperts:
         self._first = first
         self._gates = gates
 
+    def held(self) -> Sequence[object]:
+        return self.stacks
+
     def product(self, x: torch.Tensor, routes: Routes, gelu: bool) -> torch.Tensor:
         x = x if x.stride(1) == 1 else x.contiguous()
         ids, shares = routes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -68,6 +69,9 @@ class BlockMatrix(ComposedMatrix):
     @property
     def planes(self) -> Planes:
         return self._weight
+
+    def held(self) -> Sequence[object]:
+        return self._weight, self._products
 
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return self._product(x, bias, splits=False)

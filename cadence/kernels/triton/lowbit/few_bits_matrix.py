@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -52,6 +53,9 @@ class FewBitsMatrix(ComposedMatrix):
     @property
     def stored(self) -> Stored:
         return self._stored
+
+    def held(self) -> Sequence[object]:
+        return self._stored, self._row_scales, self._blocks
 
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return self._product(x, bias, splits=False)
@@ -155,6 +159,9 @@ class WideMatrix(ComposedMatrix):
         self._values = values
         self._ops = ops
 
+    def held(self) -> Sequence[object]:
+        return (self._values,)
+
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return self._ops.linear(x, self._values, None if bias is None else bias.to(x.dtype))
 
@@ -177,6 +184,9 @@ class PickedMatrix(ComposedMatrix):
         self._matrix = matrix
         self._order = order
         self._back = torch.argsort(order)
+
+    def held(self) -> Sequence[object]:
+        return self._matrix, self._order, self._back
 
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return self._matrix.linear(x.index_select(1, self._order), bias)

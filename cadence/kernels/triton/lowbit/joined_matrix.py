@@ -17,6 +17,9 @@ class JoinedMatrix(ComposedMatrix):
         self._parts = tuple(parts)
         self._sizes = [part.rows for part in parts]
 
+    def held(self) -> Sequence[object]:
+        return self._parts
+
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         biases = [None] * len(self._parts) if bias is None else bias.split(self._sizes)
         return torch.cat([part.linear(x, own) for part, own in zip(self._parts, biases, strict=True)], dim=1)

@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from cadence.core.media import SEGMENT
+from cadence.core.inputs.media import SEGMENT
 from cadence.kernels.interface.rope_ops import AxesTable, RopeSegments
 from cadence.kernels.interface.row_ops import StepBatch
 from cadence.kernels.triton.common.launch import quick

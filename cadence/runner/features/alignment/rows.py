@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from cadence.core.alignment import ALIGNMENT, AlignmentSpec
 from cadence.core.contract.step import NewRow, PooledOutput
-from cadence.core.encoder_input import ENCODER
+from cadence.core.inputs.alignment import ALIGNMENT, AlignmentSpec
+from cadence.core.inputs.encoder_input import ENCODER
 from cadence.kernels.interface.collectives import Collectives
 from cadence.kernels.interface.links import StageLinks
 from cadence.kernels.interface.row_ops import StepBatch

@@ -44,7 +44,14 @@ class ModelDraftsParts:
     rows: RowState
     waiting: WaitingPositions
     inputs: Sequence[InputHook]  # of every forward of the draft model
+    first_inputs: Sequence[InputHook]  # of that of draft 0, after forwards that the same hooks of the target join
     states: DraftedStates
+
+
+def most_drafted_tokens(shapes: Shapes, room: int) -> int:
+    """Of a forward of a model that drafts: what it lacks comes on top of a full step. room: positions of a row that may
+    wait"""
+    return shapes.most_tokens + MODEL_RUN * shapes.most_rows + max(shapes.most_tokens, room)
 
 
 class ModelDrafts:
@@ -57,10 +64,11 @@ class ModelDrafts:
         self._proposer = proposer = parts.draft.proposer
         self.begins_with = BeginsWith(proposer.begins_with, proposer.aux_layers)
         shapes, device, num_groups = parts.shapes, parts.device, len(parts.drafted.tables)
-        lacks = max(shapes.most_tokens, parts.waiting.room)
-        spare = MODEL_RUN * shapes.most_rows + lacks  # what a model lacks comes on top of a full step
-        self._most_tokens = shapes.most_tokens + spare
+        self._most_tokens = most_drafted_tokens(shapes, parts.waiting.room)
+        spare = self._most_tokens - shapes.most_tokens
         self._first = StepBuffers(device, shapes, num_groups, parts.quiet_row, spare)
+        self._keeps = False  # what a head needs, in place of drafting, of rows of that forward
+        self._joined: Sequence[InputHook] = ()  # of the forward that was named last
         one_each = ExactShapes(shapes.most_rows, shapes.most_rows, recorded=False)
         self._next = StepBuffers(device, one_each, num_groups, parts.quiet_row)
         self._each = torch.arange(shapes.most_rows + 1, dtype=torch.int32, device=device.torch_device)
@@ -82,9 +90,11 @@ class ModelDrafts:
         depth = min(shape.depth, self._proposer.most_drafts or shape.depth)
         num_waiting = self._num_waiting(layout, depth)
         overdue, room = self._parts.waiting.begin(layout, num_waiting, shape.num_forwards)
+        self._joined, self._keeps = (), self._may_wait(layout, depth)
         if overdue.num_rows:
             for piece in overdue.pieces(self._most_tokens):
                 self._make_up(piece)
+        self._joined = [hook for hook in self._parts.first_inputs if hook.joins(layout)]
         self._shape = _NOTHING
         if num_waiting < layout.num_rows or depth or not self._waits:
             self._name_first(layout, shape, depth, num_waiting)
@@ -95,7 +105,7 @@ class ModelDrafts:
 
     def propose(self, state: RowState, batch: StepBatch, states: States) -> None:
         proposer, ops, shape = self._proposer, self._parts.ops, self._shape
-        if self._waits and not shape.depth:
+        if self._keeps:
             self._parts.waiting.keep(ops, batch, states)
             states = tuple(each[batch.num_single :] for each in states)
         if not shape.num_rows:
@@ -123,6 +133,8 @@ class ModelDrafts:
         first = drafts.first
         own = self._states.first(self._parts.drafted, drafts)
         ctx = self._context(first, self._wanted(drafts, depth), own)
+        for hook in self._joined:
+            ctx = hook.extend(ctx, first)
         hidden = self._proposer.combine(states, ctx)
         return self._proposer.forward(ModelInputs(first.ids, first.positions), hidden, ctx, 0), ctx
 
@@ -146,12 +158,16 @@ class ModelDrafts:
     def _num_waiting(self, layout: BatchLayout, depth: int) -> int:
         """Where no drafts are asked for, a head computes no row of one token, but keeps the target's states of it ->
         how many of the leading rows wait"""
-        return layout.num_single if self._waits and not depth else 0
+        return layout.num_single if self._may_wait(layout, depth) else 0
+
+    def _may_wait(self, layout: BatchLayout, depth: int) -> bool:
+        """What the plan says of this forward alone is not there later."""
+        return self._waits and not depth and not layout.marks
 
     def _name_first(self, layout: BatchLayout, shape: StepShape, depth: int, num_waiting: int) -> None:
         """Draft 0 is made for all rows but the first `num_waiting`."""
-        own = self._layout(layout, shape.is_decode and not depth, num_waiting)
-        even = shape.is_decode and not layout.catch_up
+        own = self._layout(layout, shape.is_decode and not depth and not layout.marks, num_waiting)
+        even = shape.is_decode and not layout.catch_up and not layout.marks
         self._shape = self._decode_shape(shape, depth) if even else shape_of(own, Until.TOKENS, depth)
         self._first.name(own, self._shape)
 

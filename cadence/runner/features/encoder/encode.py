@@ -10,8 +10,8 @@ import torch
 
 from cadence.core.adapter import NO_SLOT
 from cadence.core.contract.encoder_work import EncoderWork
-from cadence.core.encoder_input import ENCODER
-from cadence.core.kv_spec import CROSS, KVLayout
+from cadence.core.inputs.encoder_input import ENCODER
+from cadence.core.model.kv_spec import CROSS, KVLayout
 from cadence.device.base import Device
 from cadence.kernels.interface.attention_batch import AttentionBatch, Sees
 from cadence.kernels.interface.ops import Ops

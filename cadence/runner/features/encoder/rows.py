@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from cadence.core.contract.step import NewRow
-from cadence.core.encoder_input import ENCODER
+from cadence.core.inputs.encoder_input import ENCODER
 from cadence.device.base import Device
 from cadence.device.staged import RowScalars
 from cadence.kernels.interface.ops import Ops

@@ -8,7 +8,7 @@ import torch
 
 from cadence.core.contract.media_work import RopeRow
 from cadence.core.contract.step import NewRow
-from cadence.core.media import MEDIA, MOST_SEGMENTS, SEGMENT
+from cadence.core.inputs.media import MEDIA, MOST_SEGMENTS, SEGMENT
 from cadence.device.base import Device
 from cadence.device.staged import RowLists, RowScalars
 from cadence.kernels.interface.ops import Ops
@@ -18,26 +18,40 @@ from cadence.models.interface.media import RopeRows
 from cadence.models.interface.model import ForwardContext
 from cadence.runner.feature import DeviceFeature
 from cadence.runner.layout import BatchLayout
-from cadence.runner.shapes import Shapes
 
 ROPE = "rope"
 
 
-class RopeTable:
-    """A `RequestTable` and an `InputHook`, of every forward: rows of text alone have no segments."""
+class RopeTurns:
+    """An `InputHook`, of every forward of a model whose positions have axes."""
 
     name = ROPE
 
-    def __init__(self, device: Device, num_rows: int, ops: Ops, shapes: Shapes, table: AxesTable) -> None:
-        """table: the model's, with axes"""
-        self._ops, self._table = ops.axes, table
+    def __init__(self, device: Device, ops: Ops, segments: RopeSegments, table: AxesTable, most_tokens: int) -> None:
+        """table: the model's, with axes; most_tokens: of a forward"""
+        self._ops, self._segments, self._table = ops.axes, segments, table
+        size = (most_tokens, table.cos_sin.shape[1])
+        self._turns = torch.zeros(size, dtype=torch.float32, device=device.torch_device)
+        self._tokens = torch.arange(most_tokens, device=device.torch_device)  # a constant
+
+    def joins(self, layout: BatchLayout) -> bool:
+        return True
+
+    def extend(self, ctx: ForwardContext, batch: StepBatch) -> ForwardContext:
+        count = batch.ids.shape[0]
+        turns = self._turns[:count]
+        self._ops.turns(self._segments, batch, self._table, turns)
+        return replace(ctx, rope=RopeRows(turns, self._tokens[:count]))
+
+
+class RopeTable:
+    """A `RequestTable`: rows of text alone have no segments."""
+
+    def __init__(self, device: Device, num_rows: int) -> None:
         self._lists = RowLists(device, num_rows, MOST_SEGMENTS * SEGMENT)
         self._counts = RowScalars(device, num_rows, {"count": "i32"})
         lines = self._lists.table.view(num_rows, MOST_SEGMENTS, SEGMENT)
-        self._segments = RopeSegments(lines, self._counts.get("count"))
-        size = (shapes.most_tokens, table.cos_sin.shape[1])
-        self._turns = torch.zeros(size, dtype=torch.float32, device=device.torch_device)
-        self._tokens = torch.arange(shapes.most_tokens, device=device.torch_device)  # a constant
+        self.segments = RopeSegments(lines, self._counts.get("count"))
 
     def add(self, row: int, request: NewRow) -> None:
         payload = request.payloads.get(MEDIA)
@@ -53,20 +67,13 @@ class RopeTable:
         self._lists.flush()
         self._counts.flush()
 
-    def joins(self, layout: BatchLayout) -> bool:
-        return True
-
-    def extend(self, ctx: ForwardContext, batch: StepBatch) -> ForwardContext:
-        count = batch.ids.shape[0]
-        turns = self._turns[:count]
-        self._ops.turns(self._segments, batch, self._table, turns)
-        return replace(ctx, rope=RopeRows(turns, self._tokens[:count]))
-
 
 class DeviceRope(DeviceFeature):
     """Rows begin with where they stand; no plan says more."""
 
     name = ROPE
 
-    def __init__(self, rows: RopeTable) -> None:
-        self.tables = self.inputs = [rows]
+    def __init__(self, rows: RopeTable, turns: RopeTurns) -> None:
+        self.rows = rows
+        self.tables = [rows]
+        self.inputs = [turns]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from cadence.core.contract.step import FloatArray
-from cadence.core.pooling import SIGMOID, SOFTMAX, PoolingSpec
+from cadence.core.pooled.pooling import SIGMOID, SOFTMAX, PoolingSpec
 
 _LEAST = np.float32(1e-12)  # a shorter vector is not made longer
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from cadence.core.contract.step import NewRow
-from cadence.core.pooling import POOLING, PoolingSpec
+from cadence.core.pooled.pooling import POOLING, PoolingSpec
 from cadence.device.base import Device
 from cadence.device.staged import RowScalars
 from cadence.kernels.interface.row_ops import StepBatch

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from cadence.core.contract.step import NewRow, PooledOutput
-from cadence.core.pooling import ALL, CLS, LAST, MEAN, POOLING, STEP, PoolingSpec
+from cadence.core.pooled.pooling import ALL, CLS, LAST, MEAN, POOLING, STEP, PoolingSpec
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
 from cadence.models.interface.model import ForwardContext, PoolHead

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cadence.core.state_spec import STATES, StateRoom
+import torch
+
+from cadence.core.model.state_spec import STATES, StateRoom
 from cadence.runner.feature import DeviceFeature
 from cadence.runner.features.states.rows import StateRows
 
@@ -18,6 +20,9 @@ class DeviceStates(DeviceFeature):
 
     def allocate(self, room: StateRoom) -> None:
         self.rows.allocate(room)
+
+    def memory(self) -> list[torch.Tensor]:
+        return self.rows.memory()
 
     def apply(self, payload: list[tuple[int, int]]) -> None:
         for row, slot in payload:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from cadence.core.contract.step import NewRow
-from cadence.core.state_spec import STATES, StateRoom
+from cadence.core.model.state_spec import STATES, StateRoom
 from cadence.device.base import Device
 from cadence.device.staged import RowScalars
 from cadence.kernels.interface.row_ops import RowOps, RowState, StepBatch
@@ -66,6 +66,9 @@ class StateRows:
         self._scalars = RowScalars(self._device, room.rows + 1, _COLUMNS)
         self._taken = self._scalars.get("taken")  # [rows + 1] int32, strided
         self.taken_by_drafter = self._scalars.get("drafter")  # the same
+
+    def memory(self) -> list[torch.Tensor]:
+        return [tensor for memory in (self._memory, self.drafter, self.tried) for tensor in memory.tensors()]
 
     def add(self, row: int, request: NewRow) -> None:
         if row >= self._memory.num_rows:

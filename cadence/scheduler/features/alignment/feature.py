@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cadence.core.alignment import ALIGNMENT, AlignmentSpec
+from cadence.core.inputs.alignment import ALIGNMENT, AlignmentSpec
 from cadence.scheduler.feature import HostFeature
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.request_state import RequestState

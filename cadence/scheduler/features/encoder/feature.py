@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cadence.core.contract.encoder_work import EncoderWork
-from cadence.core.encoder_input import ENCODER, EncoderInput
-from cadence.core.kv_spec import CROSS, KVGroup
+from cadence.core.inputs.encoder_input import ENCODER, EncoderInput
+from cadence.core.model.kv_spec import CROSS, KVGroup
 from cadence.scheduler.feature import HostFeature
 from cadence.scheduler.kv.manager import PrefixHit
 from cadence.scheduler.plan import PlanDraft

@@ -15,18 +15,18 @@ _MOST_UNEVEN = 8  # rows; where only even forwards are recorded, an uneven one o
 
 def force_drafts(draft: PlanDraft, books: Books, decodes: Decodes) -> None:
     """Tokens which must come are drafts that the host gives, verified like any other: they are what will be chosen. As
-    far as a step has room for lines and blocks are free; not beside a model that drafts, which would lack their keys,
-    and not where the host has a say before each token."""
+    far as a step has room for lines, states have room for what they keep of drafts, and blocks are free; not beside a
+    model that drafts, which would lack their keys, and not where the host has a say before each token."""
     rows, rows_np, budget = books.rows, decodes.rows_np, books.budget
     decodes_np = decodes.tokens_np == 1
     waiting_np = rows.waits_np[rows_np] & decodes_np & ~rows.needs_host_np[rows_np]
     if budget.runs.reserve or not waiting_np.any() or (budget.runs.padded and len(rows_np) > _MOST_UNEVEN):
         return
-    room = _room(draft, books, decodes)
+    room, most = _room(draft, books, decodes), budget.runs.width - 1 if budget.runs.strict else budget.step
     given = []
     for index in np.flatnonzero(waiting_np).tolist():
         row = int(rows_np[index])
-        ahead = _ahead(rows, row)[: max(room, 0)]
+        ahead = _ahead(rows, row)[: max(min(room, most), 0)]
         if len(ahead) >= draft.width:
             room -= len(ahead)
             given.append((row, ahead))

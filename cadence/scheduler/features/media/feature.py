@@ -8,24 +8,27 @@ see each other whatever their order are computed in one step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from cadence.core.contract.media_work import MediaRun, MediaStep, MediaWork, RopeRow
 from cadence.core.contract.request import EngineRequest
-from cadence.core.media import MEDIA, NO_MEDIA_STATS, MediaInput, MediaItem, MediaStats
+from cadence.core.inputs.media import MEDIA, NO_MEDIA_STATS, MediaInput, MediaItem, MediaStats
 from cadence.scheduler.feature import Books, Decodes, HostFeature
 from cadence.scheduler.features.media.cache import EncoderCache
 from cadence.scheduler.plan import PlanDraft
-from cadence.scheduler.request_state import RequestState
+from cadence.scheduler.request_state import NO_ROW, RequestState
 
 
 class MediaContents(HostFeature):
     name = MEDIA
     computes = True
 
-    def __init__(self, cache: EncoderCache, budget: int) -> None:
-        """budget: vectors that a step encodes, unless one content has more"""
+    def __init__(self, cache: EncoderCache, budget: int, ahead: int = 0) -> None:
+        """budget: vectors that a step encodes, unless one content has more; ahead: 1 where a head drafts, which looks
+        at the token after a step's last"""
         self._cache = cache
         self._budget = budget
+        self._beyond = ahead
         self._runs: dict[str, list[MediaRun]] = {}  # by request, of the step that is being planned
         self._encoded = (0, 0)  # (step, vectors that it encodes)
         self._unused: set[int] = set()  # first pages of contents that were encoded, and that no request has come to
@@ -54,18 +57,28 @@ class MediaContents(HostFeature):
                 end = max(item.start, start)
                 break
             first = max(start, item.start)
+            last = min(end + self._beyond, item.end)
             runs.append(
                 MediaRun(
                     row=request.row,
                     at=first - start,
-                    count=min(end, item.end) - first,
+                    count=last - first,
                     first=first - item.start,
                     pages=pages,
                     both_ways=item.both_ways,
+                    beyond=max(last - end, 0),
                 )
             )
-        self._runs[request.id] = [run for run in runs if run.at < end - start]
+        runs = [run for run in runs if run.at < end - start]
+        self._runs[request.id] = [*runs, *self._next(draft, content, start, end)]
         return end
+
+    def _next(self, draft: PlanDraft, content: MediaInput, start: int, end: int) -> list[MediaRun]:
+        """Where the step ends before an item, and a head looks at its first token: if there is room for it."""
+        item = next((item for item in content.items if item.start == end), None)
+        if not self._beyond or end == start or item is None or not (pages := self._pages(draft, item)):
+            return []
+        return [MediaRun(row=NO_ROW, at=end - start, count=1, first=0, pages=pages, beyond=1)]
 
     def _pages(self, draft: PlanDraft, item: MediaItem) -> list[int]:
         """Of what comes of an item, which may be encoded by this step; []: not yet."""
@@ -101,8 +114,9 @@ class MediaContents(HostFeature):
     def _send(self, draft: PlanDraft, request: RequestState, end: int) -> None:
         """The step computes the request's tokens up to `end`."""
         for run in self._runs.pop(request.id, ()):
-            run = MediaRun(request.row, run.at, run.count, run.first, run.pages, run.both_ways)
-            _step_of(draft).runs.append(run)
+            _step_of(draft).runs.append(replace(run, row=request.row))
+            if run.count == run.beyond:
+                continue  # the next step comes to it
             if run.first == 0:
                 self._stats = self._stats.plus(MediaStats(1, run.pages[0] not in self._unused))
             self._unused.discard(run.pages[0])

@@ -10,7 +10,7 @@ from cadence.core.contract.request import FinishReason
 from cadence.core.contract.step import FloatArray, PooledOutput, StepResult
 from cadence.core.contract.update import RequestUpdate
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.pooling import POOLING, PoolingSpec
+from cadence.core.pooled.pooling import POOLING, PoolingSpec
 from cadence.scheduler.feature import Books, HostFeature
 from cadence.scheduler.news import News, news_of
 from cadence.scheduler.plan import PlanDraft

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cadence.core.contract.request import EngineRequest
-from cadence.core.state_spec import STATES, StateStats
+from cadence.core.model.state_spec import STATES, StateStats
 from cadence.scheduler.feature import Books, Decodes, HostFeature
+from cadence.scheduler.features.states.held import num_running
 from cadence.scheduler.features.states.snapshots import NO_SLOT, SeenPrefixes, Snapshots
 from cadence.scheduler.kv.hashing import extend_hashes
 from cadence.scheduler.plan import PlanDraft
@@ -39,8 +40,10 @@ class _Save:
 class StateSnapshots(HostFeature):
     name = STATES
 
-    def __init__(self, snapshots: Snapshots, block_size: int, least_gain: int = LEAST_GAIN) -> None:
+    def __init__(self, snapshots: Snapshots, block_size: int, least_gain: int = LEAST_GAIN, num_rows: int = 0) -> None:
+        """num_rows: states of running requests that there is room for"""
         self._snapshots = snapshots
+        self._num_rows = num_rows
         self._block_size = block_size
         self._least_gain = least_gain
         self._seen = SeenPrefixes(_SEEN)
@@ -102,7 +105,15 @@ class StateSnapshots(HostFeature):
 
     def stats(self, requests: Iterable[RequestState], preparing: Sequence[EngineRequest]) -> StateStats:
         held = self._snapshots
-        return StateStats(held.num_slots, len(held), self._num_saved, self._num_restored, held.num_evicted)
+        return StateStats(
+            rows=self._num_rows,
+            running=num_running(requests),
+            slots=held.num_slots,
+            used=len(held),
+            saved=self._num_saved,
+            restored=self._num_restored,
+            evicted=held.num_evicted,
+        )
 
     def _ends_of(self, request: RequestState, start: int) -> list[int]:
         """Where a request that goes on from token `start` is to be cut."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cadence.core.attachments import KeysSpan
+from cadence.core.inputs.attachments import KeysSpan
 
 NULL_BLOCK_ID = 0  # stands in tables where nothing is kept; never allocated
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cadence.core.kv_spec import CROSS, FULL, SLIDING, KVGroup, KVLayout
+from cadence.core.model.kv_spec import CROSS, FULL, SLIDING, KVGroup, KVLayout
 from cadence.scheduler.kv.kinds.base import KVKind
 from cadence.scheduler.kv.kinds.cross import CrossKind
 from cadence.scheduler.kv.kinds.full import FullKind

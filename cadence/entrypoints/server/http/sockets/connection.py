@@ -5,6 +5,7 @@ shape of every other error."""
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -12,7 +13,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.entrypoints.server.http.auth import OPEN_PATHS
 from cadence.entrypoints.server.http.early_rejection import GUARDED
 from cadence.entrypoints.server.http.errors import ErrorReply, reply_for, route_path, unavailable
@@ -154,6 +155,19 @@ class BoundedHttpProtocol(UvicornHttp):
 
     def forget_kept(self, num_bytes: int) -> None:
         self._connections.forget_kept(num_bytes)
+
+    def handle_websocket_upgrade(self) -> None:
+        """The connection goes on as a WebSocket, which is counted as it was."""
+        self._connections.unwatch(self)
+        self._stop_waiting()
+        self.ws_protocol_class = functools.partial(self.open_websocket, self._connections, self._wire)  # type: ignore[assignment]
+        super().handle_websocket_upgrade()
+
+    @staticmethod
+    def open_websocket(connections: Connections, wire: asyncio.Transport, **given: Any) -> asyncio.Protocol:
+        from cadence.entrypoints.server.http.sockets.websocket import BoundedWebSocket  # 20 ms, that few servers need
+
+        return BoundedWebSocket(connections, wire, **given)
 
     @property
     def has_part_of_request(self) -> bool:

@@ -9,7 +9,7 @@ import resource
 import socket
 import stat
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
 
 

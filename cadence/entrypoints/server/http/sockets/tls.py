@@ -8,7 +8,7 @@ import ssl
 
 from uvloop.loop import SSLProtocol
 
-from cadence.config.serve_options import ServeOptions
+from cadence.config.server.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.server.http.sockets.connection import BoundedHttpProtocol
 from cadence.entrypoints.server.http.sockets.connections import Capacity, Connections

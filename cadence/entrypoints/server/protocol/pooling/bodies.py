@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.entrypoints.server.protocol.common import INT64
 from cadence.entrypoints.server.protocol.pooling.binary import EmbedDType, Endianness
 from cadence.entrypoints.server.protocol.pooling.fields import HINTS, PooledBody

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.entrypoints.server.http.stream import encode_json
 from cadence.entrypoints.server.protocol.body import RequestBody
 from cadence.entrypoints.server.protocol.common import INT64

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.entrypoints.server.protocol.body import RequestBody
 from cadence.entrypoints.server.protocol.common import INT64, Variables
 from cadence.entrypoints.server.protocol.pooling.fields import (

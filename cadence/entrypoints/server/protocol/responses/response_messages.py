@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.media import IMAGE
+from cadence.core.inputs.media import IMAGE
 from cadence.entrypoints.server.http.ignored import Ignored
 from cadence.entrypoints.server.protocol.chat import check_name
 from cadence.entrypoints.server.protocol.common import MAX_PARTS, check_count, string_of

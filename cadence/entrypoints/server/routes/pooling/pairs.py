@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cadence.core.errors import InvalidRequestError
-from cadence.core.pooling_params import PoolingParams
-from cadence.core.similarity import similarities
+from cadence.core.pooled.pooling_params import PoolingParams
+from cadence.core.pooled.similarity import similarities
 from cadence.entrypoints.server.http.admission import estimate_tokens
 from cadence.entrypoints.server.protocol.pooling.answers import FloatArray
 from cadence.entrypoints.server.protocol.pooling.scores import ScoringBody, TextPairs

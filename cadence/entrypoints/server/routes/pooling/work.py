@@ -13,9 +13,9 @@ import numpy as np
 from starlette.requests import Request
 
 from cadence.core.errors import AbortedError, AdapterError, InvalidRequestError
-from cadence.core.pooled_outputs import PoolingOutput, PoolingRequestOutput
-from cadence.core.pooling import PoolingSpec
-from cadence.core.pooling_params import PoolingParams
+from cadence.core.pooled.pooled_outputs import PoolingOutput, PoolingRequestOutput
+from cadence.core.pooled.pooling import PoolingSpec
+from cadence.core.pooled.pooling_params import PoolingParams
 from cadence.entrypoints.server.chat.failures import aborted
 from cadence.entrypoints.server.chat.request_errors import as_sent
 from cadence.entrypoints.server.http.errors import ApiError

@@ -1,0 +1,1 @@
+"""Duet for Cadence. Nothing is imported before a model of it is loaded."""

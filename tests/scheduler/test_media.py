@@ -1,0 +1,70 @@
+"""Which of a step's tokens get what towers make of pictures, and what a head that drafts sees beyond them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cadence.core.contract.media_work import PAGE, MediaRun, MediaStep
+from cadence.core.inputs.media import IMAGE, MEDIA, MediaInput, MediaItem, MediaStats
+from cadence.scheduler.features.media.cache import EncoderCache
+from cadence.scheduler.features.media.feature import MediaContents
+from cadence.scheduler.plan import PlanDraft
+from cadence.scheduler.request_state import RequestState
+from tests.helpers.toy_engine import ToyEngine, make_config
+from tests.helpers.toy_model import make_layout, make_request
+
+ROW = 3
+
+
+def request_of(*spans: tuple[int, int]) -> RequestState:
+    """A prompt of twenty tokens; spans: of those that are pictures"""
+    items = [MediaItem.of(IMAGE, begin, end - begin, np.array([begin]), (), False) for begin, end in spans]
+    engine = ToyEngine(make_config(), make_layout((0,), 4), 60, 40)
+    engine.add(make_request("a", list(range(20))))
+    state = engine.scheduler._requests["a"]
+    state.request = replace(state.request, attachments=(MediaInput(tuple(items)),))
+    return state
+
+
+def step(feature: MediaContents, request: RequestState, number: int, start: int, end: int) -> tuple[int, MediaStep]:
+    """-> where the step ends, and what is sent with it"""
+    draft = PlanDraft(number)
+    end = feature.cut(draft, request, start, end, end)
+    request.row = ROW
+    feature.admitted(draft, request, end)
+    return end, draft.payloads.get(MEDIA, MediaStep())
+
+
+def told(runs: list[MediaRun]) -> list[tuple[int, int, int, int]]:
+    assert all(run.row == ROW for run in runs)
+    return [(run.at, run.count, run.first, run.beyond) for run in runs]
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_head_sees_one_token_more(ahead: int) -> None:
+    feature, request = MediaContents(EncoderCache(8 * PAGE), 100, ahead), request_of((4, 10), (10, 14))
+    steps = [(0, 4), (4, 8), (8, 10), (10, 12), (12, 20)]
+    sent = [step(feature, request, number, *each) for number, each in enumerate(steps, 1)]
+    assert [end for end, _ in sent] == [end for _, end in steps]
+    wanted = [
+        [(4, 1, 0, 1)] if ahead else [],
+        [(0, 4 + ahead, 0, ahead)],
+        [(0, 2, 4, 0), (2, 1, 0, 1)] if ahead else [(0, 2, 4, 0)],
+        [(0, 2 + ahead, 0, ahead)],
+        [(0, 2, 2, 0)],
+    ]
+    assert [told(payload.runs) for _, payload in sent] == wanted
+    assert [len(payload.works) for _, payload in sent] == ([1, 0, 1, 0, 0] if ahead else [0, 1, 0, 1, 0])
+    assert feature.stats([], []) == MediaStats(queries=2, hits=0)
+
+
+def test_a_step_is_not_shorter_for_it() -> None:
+    """Where there is no room for the next picture beside the one in use, a head does without."""
+    feature, request = MediaContents(EncoderCache(PAGE), 100, ahead=1), request_of((4, 10), (10, 14))
+    end, payload = step(feature, request, 1, 0, 10)
+    assert end == 10 and told(payload.runs) == [(4, 6, 0, 0)]
+    end, payload = step(feature, request, 2, 10, 20)
+    assert end == 20 and told(payload.runs) == [(0, 4, 0, 0)] and len(payload.works) == 1
