@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import re
@@ -21,6 +20,7 @@ import pytest
 from cadence.config.server.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
 from tests.helpers.leftovers import still_running
+from tests.helpers.processes import children_of, connections_of, family_of
 from tests.helpers.wide import KILLED_AND_STOPPED
 from tests.server.engines import RAISES
 from tests.server.helpers import ServerProcess
@@ -43,14 +43,6 @@ class Stream:
     done: bool = False
 
 
-def command_of(process: psutil.Process) -> str:
-    """ "" for one that has ended."""
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
-
-
 class Cluster(ServerProcess):
     """Toy engines, which start in no time."""
 
@@ -59,8 +51,7 @@ class Cluster(ServerProcess):
         super().__init__(model, *flags, engine="toy", environment={"CADENCE_TOY_STEP_S": str(STEP_S)})
 
     def children(self, module: str) -> list[psutil.Process]:
-        found = psutil.Process(self.process.pid).children()
-        return sorted((child for child in found if module in command_of(child)), key=lambda child: child.pid)
+        return children_of(self.process.pid, module)
 
     @property
     def api(self) -> list[psutil.Process]:
@@ -74,8 +65,7 @@ class Cluster(ServerProcess):
         """By the port of a client's end: the API process at the other."""
         found: dict[int, int] = {}
         for child in self.api:
-            with contextlib.suppress(psutil.Error):  # it has just ended
-                found |= {one.raddr.port: child.pid for one in child.net_connections("tcp") if one.raddr}
+            found |= {one.raddr.port: child.pid for one in connections_of([child]) if one.raddr}
         return found
 
     def serving_pid(self, port: int) -> int:
@@ -205,8 +195,7 @@ def test_the_page_and_the_load_report_show_all_engines(cluster: Cluster, undistu
 
 
 def test_nothing_listens_beyond_loopback(cluster: Cluster) -> None:
-    family = [psutil.Process(cluster.process.pid), *psutil.Process(cluster.process.pid).children(recursive=True)]
-    found = [one for process in family for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN]
+    found = [one for one in connections_of(family_of(cluster.process.pid)) if one.status == psutil.CONN_LISTEN]
     assert {one.laddr.ip for one in found} == {"127.0.0.1"} and len({one.laddr.port for one in found}) == 1
 
 

@@ -22,6 +22,7 @@ from cadence.engine.fleet.router import Router
 from cadence.engine.metrics.metric import Counter
 from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.entrypoints.async_llm import AsyncLLM
+from tests.helpers.processes import children_of, connections_of, family_of
 from tests.helpers.warm_start import children
 from tests.helpers.wide import KILLED_AND_STOPPED, mostly_wide
 from tests.server.engines import RAISES, engine_command, toy
@@ -172,9 +173,7 @@ def front(tiny_model: Callable[[str], Path]) -> Iterator[Front]:
 
 def listening(pid: int) -> list[Any]:
     """Sockets of a process and its children that wait for connections from elsewhere."""
-    family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    found = [one for process in family for one in process.net_connections("inet")]
-    return [one for one in found if one.status == psutil.CONN_LISTEN]
+    return [one for one in connections_of(family_of(pid)) if one.status == psutil.CONN_LISTEN]
 
 
 def test_both_engines_share_the_load(front: Front) -> None:
@@ -298,8 +297,6 @@ def test_two_engines_of_two_ranks_say_what_one_process_says(ranks: str, tiny_mod
             counters = [one for one in llm.get_metrics() if isinstance(one, Counter)]
             tokens = [one.value for one in counters if one.name == "vllm:generation_tokens"]
             assert len(tokens) == sizes.get("data_parallel_size", 1) and all(tokens), "an engine had nothing to do"
-            workers = [
-                one for one in psutil.Process().children(recursive=True) if "worker_process" in str(one.cmdline())
-            ]
+            workers = children_of(os.getpid(), "worker_process", recursive=True)
             assert len(workers) == (4 if sizes else 0)
     assert found[0] == found[1]

@@ -28,6 +28,7 @@ from cadence.executor.local.local_ranks import LocalRanks
 from cadence.executor.local.rank_group import RankGroup
 from cadence.executor.worker.wire import Seat
 from tests.helpers.leftovers import still_running
+from tests.helpers.processes import children_of
 from tests.helpers.wide import KILLED_AND_STOPPED
 from tests.server.engines import engine_command
 
@@ -62,10 +63,9 @@ class FaultServer:
 
     def workers(self) -> list[psutil.Process]:
         """By rank."""
-        found = psutil.Process(self.llm.engine_pid).children()
-        workers = [child for child in found if "cadence.executor.worker_process" in child.cmdline()]
+        workers = children_of(self.llm.engine_pid, "cadence.executor.worker_process")
         assert len(workers) == 2
-        return sorted(workers, key=lambda worker: worker.pid)
+        return workers
 
     async def streams(self, strike: Callable[[], int] | None = None) -> list[list[int]]:
         """The tokens of all; meanwhile `strike` strikes a process, and the engine dies of that."""

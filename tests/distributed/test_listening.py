@@ -19,7 +19,8 @@ import pytest
 
 from cadence import LLM
 from tests.helpers.headless_node import free_port, running, start_node
-from tests.helpers.leftovers import family, is_local, listening
+from tests.helpers.leftovers import is_local, listening
+from tests.helpers.processes import family_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
@@ -45,10 +46,10 @@ def test_addresses_are_read_as_the_system_writes_them() -> None:
 @pytest.mark.parametrize("options", [{}, {"pipeline_parallel_size": 2}], ids=["uni", "stages"])
 def test_an_engine_listens_to_nobody(directory: Path, options: dict[str, Any]) -> None:
     """Where its ranks are other processes, they have joined without."""
-    before = listening(family(os.getpid()))
+    before = listening(family_of(os.getpid()))
     with LLM(str(directory), **OPTIONS, **options) as llm:
         llm.generate([[5]], use_tqdm=False)
-        assert listening(family(os.getpid())) == before
+        assert listening(family_of(os.getpid())) == before
 
 
 @pytest.mark.wide
@@ -63,7 +64,7 @@ def test_a_cluster_of_ray_listens_to_nobody_outside(directory: Path) -> None:
     assert engine.stdin is not None and engine.stdout is not None
     try:
         assert engine.stdout.readline().strip() == b"ready"
-        processes = family(engine.pid)
+        processes = family_of(engine.pid)
         assert strangers(processes) == []
         assert listening(processes)
     finally:
@@ -80,8 +81,8 @@ def test_nodes_listen_at_the_address_they_were_told_and_only_until_all_are_there
     where: dict[str, Any] = {"nnodes": 2, "master_port": port, "node_secret_file": str(secret)}
     with running(start_node(directory, secret, port)) as node:
         with LLM(str(directory), tensor_parallel_size=2, **OPTIONS, **where):
-            assert strangers([*family(os.getpid()), *family(node.pid)]) == []
-            assert listening(family(node.pid)) == []
+            assert strangers([*family_of(os.getpid()), *family_of(node.pid)]) == []
+            assert listening(family_of(node.pid)) == []
         assert node.wait(120) == 0
 
 
@@ -93,7 +94,7 @@ def test_a_server_listens_on_loopback_by_default(directory: Path) -> None:
     server = subprocess.Popen([*command, *flags, "--tensor-parallel-size=2"], stderr=subprocess.DEVNULL)
     try:
         _await_health(port)
-        found = listening(family(server.pid))
+        found = listening(family_of(server.pid))
         assert len(found) == 1 and is_local(found[0][1])
     finally:
         server.send_signal(signal.SIGTERM)

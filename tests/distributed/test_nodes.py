@@ -25,7 +25,8 @@ from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.entrypoints.async_llm import AsyncLLM
 from tests.helpers.cut_networks import Network, network
 from tests.helpers.headless_node import free_port, ranks_of, running, start_node
-from tests.helpers.leftovers import family, still_running
+from tests.helpers.leftovers import still_running
+from tests.helpers.processes import family_of
 
 __all__ = ["network"]
 
@@ -112,7 +113,7 @@ def nodes(directory: Path, secret: Path) -> Iterator[Nodes]:
     """Told to stop, both leave, and nothing is left of them."""
     made = Nodes(directory, secret)
     yield made
-    everything = [*family(made.llm.engine_pid), *family(made.second.pid)]
+    everything = [*family_of(made.llm.engine_pid), *family_of(made.second.pid)]
     made.runner.run(made.llm.shutdown(drain=False))
     made.runner.close()
     assert made.second.wait(ENDS_S) == 0

@@ -22,6 +22,7 @@ from cadence.engine.llm_engine import LLMEngine
 from cadence.executor.interface.opened import OpenExecutor, Processors
 from cadence.executor.local.processes import ProcessExecutor, open_processes
 from tests.helpers.adapters import make_adapter
+from tests.helpers.processes import connections_of, family_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
@@ -130,11 +131,9 @@ def test_ranks_have_cores_of_their_own(two_ranks: LLMEngine) -> None:
 
 
 def test_no_process_listens_beyond_this_machine(two_ranks: LLMEngine) -> None:
-    this = psutil.Process()
     listening = [
         connection
-        for process in (this, *this.children(recursive=True))
-        for connection in process.net_connections("inet")
+        for connection in connections_of(family_of(os.getpid()))
         if connection.status == psutil.CONN_LISTEN and not connection.laddr.ip.startswith(("127.", "::1"))
     ]
     assert not listening

@@ -14,9 +14,9 @@ import pytest
 
 from cadence.core.contract.adapter_messages import NamedAdapter, TableCall, TableVerb
 from cadence.entrypoints.server.shared_adapters import SharedAdapters
-from tests.distributed.test_api_processes import command_of
 from tests.helpers.adapters import make_adapter
 from tests.helpers.leftovers import still_running
+from tests.helpers.processes import children_of, connections_of
 from tests.server.helpers import ServerProcess
 
 pytestmark = pytest.mark.warm
@@ -35,7 +35,7 @@ class AdapterServer(ServerProcess):
         return clients
 
     def api(self) -> list[psutil.Process]:
-        return [one for one in psutil.Process(self.process.pid).children() if "api_process" in command_of(one)]
+        return children_of(self.process.pid, "api_process")
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def connected(client: httpx.Client, processes: list[psutil.Process]) -> int:
     assert client.get("/livez").status_code == 200
     (pool,) = client._transport._pool.connections  # type: ignore[attr-defined]
     own = pool._connection._network_stream.get_extra_info("client_addr")
-    (found,) = [one.pid for one in processes for each in one.net_connections() if each.raddr == own]
+    (found,) = [one.pid for one in processes if own in {each.raddr for each in connections_of([one])}]
     return found
 
 

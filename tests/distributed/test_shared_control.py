@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 from safetensors.torch import load_file, save_file
 
 from tests.distributed.test_shared_adapters import AdapterServer as SharedServer
 from tests.distributed.test_shared_adapters import connected, wait_until
+from tests.helpers.processes import children_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
@@ -169,8 +169,7 @@ def test_what_one_puts_to_sleep_another_wakes(
     wanted = said(clients[0])
     for level, victim in ((1, "core_process"), (2, "api_process")):
         assert clients[0].post(f"/sleep?level={level}").status_code == 200
-        before = psutil.Process(server.process.pid).children()
-        struck = [one for one in before if victim in " ".join(one.cmdline())]
+        struck = children_of(server.process.pid, victim)
         asked = connected(clients[1], struck) if victim == "api_process" else 0
         for one in struck:
             if one.pid != asked:
@@ -202,7 +201,7 @@ def test_weights_are_those_of_all(
     assert clients[0].post("/update_weights", json={"path": str(other)}).json() == {"success": True}
     (changed,) = {tuple(said(client)) for client in clients}
     assert list(changed) != wanted
-    (engine,) = [one for one in psutil.Process(server.process.pid).children() if "core_process" in str(one.cmdline())]
+    (engine,) = children_of(server.process.pid, "core_process")
     engine.kill()
     assert {tuple(said(client)) for client in clients} == {changed}
     body = {"method": "reload_weights", "kwargs": {"weights_path": str(first)}}

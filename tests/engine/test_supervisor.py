@@ -23,6 +23,7 @@ from cadence.engine.supervise.lifecycle import EngineStatus
 from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.engine.supervise.supervisor import entry_of
 from cadence.entrypoints.async_llm import AsyncLLM
+from tests.helpers.processes import children_of
 from tests.helpers.wide import KILLED_AND_STOPPED
 from tests.server.engines import GARBLED, HANGS, UNSHOWABLE, engine_command
 from tests.server.helpers import ServerProcess
@@ -274,9 +275,8 @@ def test_an_id_may_be_used_again_at_once(model: Path) -> None:
 
 
 def engine_of(server: ServerProcess) -> int:
-    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
-    (engine,) = [int(pid) for pid in children if "engines" in Path(f"/proc/{pid}/cmdline").read_text()]
-    return engine
+    (engine,) = children_of(server.process.pid, "engines")
+    return engine.pid
 
 
 def test_a_stopped_engine_is_replaced_under_a_real_server(model: Path) -> None:

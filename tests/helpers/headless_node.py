@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.helpers.processes import children_of
+
 
 def free_port() -> int:
     """Below those that connections of other processes are given: it stays free until it is listened at."""
@@ -46,7 +48,4 @@ def running(node: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
 
 def ranks_of(node: subprocess.Popen[str]) -> list[psutil.Process]:
     """The processes of ranks that it has started, in their order."""
-    found = [
-        each for each in psutil.Process(node.pid).children() if "cadence.executor.worker_process" in each.cmdline()
-    ]
-    return sorted(found, key=lambda process: process.pid)
+    return children_of(node.pid, "cadence.executor.worker_process")

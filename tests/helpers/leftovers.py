@@ -7,22 +7,18 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, MutableMapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from tests.helpers.processes import command_of
 from tests.helpers.warm_start import nursery_pids
 
 ENDS_S = 20.0  # for processes and files to go once a test is over
 _LISTENING = "0A"  # the state in /proc/net/tcp
 _MARK = "CADENCE_STARTED_BY_TESTS"
-
-
-def family(pid: int) -> list[psutil.Process]:
-    """A process and all that it has started."""
-    first = psutil.Process(pid)
-    return [first, *first.children(recursive=True)]
 
 
 def mark_processes(environment: MutableMapping[str, str]) -> None:
@@ -90,9 +86,7 @@ class Traces:
         return left
 
     def _new_files(self) -> list[str]:
-        """That no process has open: other runs on this machine have files, too."""
-        new = shared_files() - self.files
-        return sorted(new - _files_in_use()) if new else []
+        return abandoned_files(self.files)
 
 
 def _command(process: psutil.Process) -> str:
@@ -138,6 +132,12 @@ def shared_files() -> set[str]:
     return set(os.listdir("/dev/shm"))
 
 
+def abandoned_files(before: AbstractSet[str]) -> list[str]:
+    """New ones that no process has open: other runs on this machine have files, too, which may go while we look."""
+    new = shared_files() - before
+    return sorted((new - _files_in_use()) & shared_files()) if new else []
+
+
 def listening(processes: Iterable[psutil.Process]) -> list[tuple[str, str]]:
     """(name of the process, address) of every listening socket of TCP, by the inodes of their descriptors."""
     by_inode = _listening_inodes()
@@ -145,7 +145,7 @@ def listening(processes: Iterable[psutil.Process]) -> list[tuple[str, str]]:
     for process in processes:
         for inode in _inodes(process.pid):
             if inode in by_inode:
-                found.append((" ".join(process.cmdline())[:80] or process.name(), by_inode[inode]))
+                found.append((command_of(process)[:80], by_inode[inode]))
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.helpers.processes import children_of
 from tests.server.helpers import ServerProcess
 from tests.server.ledger import assert_nothing_lost, read_counters, watched
 from tests.server.streams import connect, read_some_and_leave, request_bytes, stream_completion
@@ -45,9 +46,8 @@ async def together(url: str, count: int, max_tokens: int = 100) -> list[tuple[in
 
 
 def engine_of(server: ServerProcess) -> int:
-    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
-    (engine,) = [int(pid) for pid in children if "core_process" in Path(f"/proc/{pid}/cmdline").read_text()]
-    return engine
+    (engine,) = children_of(server.process.pid, "core_process")
+    return engine.pid
 
 
 def test_killing_the_engine_only_makes_a_pause(server: ServerProcess) -> None:

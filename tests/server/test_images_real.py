@@ -14,11 +14,11 @@ from typing import Any
 import anthropic
 import httpx
 import openai
-import psutil
 import pytest
 from PIL import Image
 
 from cadence import LLM, SamplingParams
+from tests.helpers.processes import family_of, resident_bytes
 from tests.helpers.tiny_vision import make_vision
 from tests.media import bad_media
 from tests.media.bad_media import MOST_PIXELS
@@ -262,8 +262,8 @@ def test_bad_media_disturb_nobody(server: ServerProcess, said: dict[str, str]) -
     urls |= {bad.name: bad.url for bad in bad_media.bad_urls() if bad.kind == "image" and "too large" not in bad.name}
     assert len(urls) > 200
     good = data_url(picture())
-    family = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children(recursive=True)]
-    before = sum(process.memory_info().rss for process in family)
+    family = family_of(server.process.pid)
+    before = resident_bytes(family)
     most, slowest, is_over = 0, 0.0, threading.Event()
 
     def watch() -> None:
@@ -273,7 +273,7 @@ def test_bad_media_disturb_nobody(server: ServerProcess, said: dict[str, str]) -
                 begins = time.monotonic()
                 assert client.get("/livez").status_code == 200
                 slowest = max(slowest, time.monotonic() - begins)
-                most = max(most, sum(process.memory_info().rss for process in family))
+                most = max(most, resident_bytes(family))
 
     watcher = threading.Thread(target=watch)
     watcher.start()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from cadence import LLM, SamplingParams
+from tests.helpers.leftovers import abandoned_files, shared_files, still_running
 from tests.server.helpers import ServerProcess
 from tests.server.ledger import assert_nothing_lost, watched
 from tests.server.streams import stream_completion
@@ -80,15 +80,11 @@ def test_an_overfull_server_says_so_and_lives(server: ServerProcess) -> None:
 
 def test_the_engine_does_not_outlive_a_killed_server(server: ServerProcess) -> None:
     """The last of this file, because it is the server's last."""
-    shared = set(os.listdir("/dev/shm"))
-    engine = engine_of(server)
+    shared = shared_files()
+    engine = psutil.Process(engine_of(server))
     server.signal(signal.SIGKILL)
     server.wait()
-    deadline = time.monotonic() + 120
-    while Path(f"/proc/{engine}").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{engine}").exists()
-    assert set(os.listdir("/dev/shm")) <= shared
+    assert not still_running([engine], within_s=120) and not abandoned_files(shared)
 
 
 def _alone(llm: LLM, request: dict[str, Any]) -> str:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Callable
 from typing import Any
 
-import psutil
 import pytest
 import websocket
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
+from tests.helpers.processes import children_of
 from tests.server.helpers import ServerProcess
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]
@@ -91,9 +89,8 @@ def begin(client: Client, *items: str, **settings: Any) -> None:
 
 
 def kill_engines(server: ServerProcess) -> None:
-    for one in psutil.Process(server.process.pid).children(recursive=True):
-        if any("core_process" in word for word in one.cmdline()):
-            os.kill(one.pid, signal.SIGKILL)
+    for one in children_of(server.process.pid, "core_process", recursive=True):
+        one.kill()
 
 
 def with_piece(server: ServerProcess, piece: list[int], limit: int, killed: bool) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ import psutil
 import pytest
 from openai import APIStatusError, NotFoundError, OpenAI
 
+from tests.helpers.processes import children_of
 from tests.server.helpers import ServerProcess
 
 pytestmark = [pytest.mark.warm, pytest.mark.engine]
@@ -94,8 +95,7 @@ def states(wire: httpx.Client) -> dict[str, str]:
 
 
 def engines(server: ServerProcess) -> list[psutil.Process]:
-    family = psutil.Process(server.process.pid).children(recursive=True)
-    return [one for one in family if any("core_process" in word for word in one.cmdline())]
+    return children_of(server.process.pid, "core_process", recursive=True)
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 240.0) -> Any:

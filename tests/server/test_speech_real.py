@@ -10,10 +10,10 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-import psutil
 import pytest
 
 from cadence import LLM, SamplingParams
+from tests.helpers.processes import family_of, resident_bytes
 from tests.helpers.recordings import encoded, tone, wav_file
 from tests.helpers.tiny_whisper import DECODER, make_whisper
 from tests.server.helpers import ServerProcess
@@ -98,8 +98,8 @@ def ten_hours() -> bytes:
 def test_bad_recordings_disturb_nobody(server: ServerProcess) -> None:
     """Each of them four times at once, while others are served; prints how long /livez took and what memory grew by."""
     wanted, contents = words(post(server, GOOD["low"])), {**BAD, "ten hours": ten_hours()}
-    family = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children(recursive=True)]
-    before = sum(process.memory_info().rss for process in family)
+    family = family_of(server.process.pid)
+    before = resident_bytes(family)
     most, slowest, is_over = 0, 0.0, threading.Event()
 
     def watch() -> None:
@@ -109,7 +109,7 @@ def test_bad_recordings_disturb_nobody(server: ServerProcess) -> None:
                 begins = time.monotonic()
                 assert client.get("/livez").status_code == 200
                 slowest = max(slowest, time.monotonic() - begins)
-                most = max(most, sum(process.memory_info().rss for process in family))
+                most = max(most, resident_bytes(family))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
