@@ -122,6 +122,12 @@ class Unseen:
         await self._app(scope, receive, hidden(send))
 
 
+async def turns() -> None:
+    """Of the loop, many, however slow the machine is, and some 50 ms at least."""
+    for _ in range(50):
+        await asyncio.sleep(0.001)
+
+
 async def answer_of(app: Answer, http: Any, method: str) -> bytes:
     """All that a client reads."""
     with socket.socket() as bound:
@@ -208,7 +214,7 @@ def test_one_turn_of_a_stream_does_not_pass_the_high_water_mark(shortcut: bool) 
             await writer.send(END)
 
         streaming = asyncio.create_task(stream())
-        await asyncio.sleep(0.05)
+        await turns()
         assert HIGH_WATER < written < 3 * HIGH_WATER and not streaming.done()
         content = b""
         while not streaming.done():
@@ -229,7 +235,7 @@ def test_a_client_that_leaves_frees_the_stream() -> None:
         for _ in range(2):
             await writer.write(b"x" * (HIGH_WATER + 1))
         waiting = asyncio.create_task(writer.write(b"more"))
-        await asyncio.sleep(0.01)
+        await turns()
         assert not waiting.done()
         wire.cycle.disconnected = True
         wire.cycle.flow.resume_writing()
@@ -256,7 +262,7 @@ def test_what_a_server_raises_reaches_its_own_stream_alone(waits: bool) -> None:
         for writer in (bad, good):
             await writer.send(START)
             await writer.write(b"chunk")
-        await asyncio.sleep(0.03)
+        await turns()
         assert wire.read().endswith(b"5\r\nchunk\r\n")
         with pytest.raises(OSError, match="the client is gone"):
             await bad.write(b"another")
