@@ -20,6 +20,7 @@ from cadence.entrypoints.cli.main import main
 from cadence.entrypoints.cli.remote.answers import Server
 from cadence.entrypoints.cli.remote.client import Address
 from tests.cli.scripted_server import ScriptedServer, running
+from tests.helpers.interrupts import no_collections
 from tests.server.helpers import FakeLLM, RunningApp
 
 Said = pytest.CaptureFixture[str]
@@ -100,6 +101,12 @@ def test_a_stream_that_breaks(
     typed("one\n")
     assert main(["chat", "--url", server.url]) == 0
     assert said in capsys.readouterr().err
+
+
+@pytest.fixture(autouse=True)
+def every_interrupt_arrives() -> Iterator[None]:
+    with no_collections():
+        yield
 
 
 def interrupt_when(ready: Callable[[], bool], times: int = 1) -> threading.Thread:

@@ -25,6 +25,7 @@ from cadence.engine.text.logits_processors import (
     RequestLogitsProcessor,
     process_dict_updates,
 )
+from tests.helpers.interrupts import no_collections
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
@@ -93,7 +94,8 @@ class _Pipe:
 def interruptible() -> Iterator[None]:
     """Ctrl-C raises, as it does where Python was started at a terminal."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
+    with no_collections():
+        yield
     signal.signal(signal.SIGINT, before)
 
 
