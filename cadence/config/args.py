@@ -133,6 +133,7 @@ class EngineArgs:
     max_image_pixels: int | None = option(None, "most pixels of a picture (67108864)")
     image_fetch_timeout: int | None = option(None, "seconds that a picture may take to be fetched (5)")
     video_fetch_timeout: int | None = option(None, "seconds that a video may take to be fetched (30)")
+    audio_fetch_timeout: int | None = option(None, "seconds that a recording may take to be fetched (10)")
     media_url_allow_redirects: bool | None = option(None, "follow up to 3 redirects, by the same rules (on)")
 
     # Scheduler

@@ -35,7 +35,7 @@ NO_INTAKE = MediaIntake()
 
 
 def resolve_intake(args: EngineArgs) -> MediaIntake:
-    given = {IMAGE: args.image_fetch_timeout, VIDEO: args.video_fetch_timeout}
+    given = {IMAGE: args.image_fetch_timeout, VIDEO: args.video_fetch_timeout, AUDIO: args.audio_fetch_timeout}
     return MediaIntake(
         local_root=_root(args.allowed_local_media_path),
         domains=frozenset(_domain(name) for name in args.allowed_media_domains or ()),

@@ -69,7 +69,7 @@ VARIABLES = (
     _works("DO_NOT_TRACK", "nothing is ever sent"),
     _no_effect("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "idle connections are kept for 65 seconds"),
     _works("VLLM_MAX_N_SEQUENCES", "as `--max-completions`, when none is given"),
-    _no_effect("VLLM_PLUGINS", "plugins are not loaded"),
+    _no_effect("VLLM_PLUGINS", "those of vLLM are not loaded; of `cadence.general_plugins` all are"),
     _no_effect("VLLM_ATTENTION_BACKEND", "kernels are chosen for the device; `--kernels` names others"),
     _no_effect("VLLM_TARGET_DEVICE", "the device is found when the engine starts; `--device` names it"),
     _no_effect("VLLM_USE_FASTOKENS", "tokenizers are those of the package tokenizers"),
@@ -96,7 +96,7 @@ VARIABLES = (
     _works("VLLM_COMPUTE_NANS_IN_LOGITS", "a request whose logits are no numbers always ends with an error"),
     _works("VLLM_RAISE_ON_LOGIT_NANS", "a request whose logits are no numbers always ends with an error"),
     _works("VLLM_ENABLE_RESPONSES_API_STORE", "responses are stored, unless a request says `store: false`"),
-    _refused("VLLM_ENABLE_COHERE_API", "the server speaks OpenAI's and Anthropic's words"),
+    _refused("VLLM_ENABLE_COHERE_API", "chats are in OpenAI's and Anthropic's words"),
     _no_effect("VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT", "tools are called by clients"),
     _no_effect("VLLM_GPT_OSS_SYSTEM_TOOL_MCP_LABELS", "tools are called by clients"),
     _no_effect("VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS", "messages stand where the chat template puts them"),
@@ -109,15 +109,14 @@ VARIABLES = (
     _no_effect("VLLM_MAX_AUDIO_PREPROCESS_WORKERS", "two threads decode recordings"),
     _works("VLLM_ASSETS_CACHE", "where `AudioAsset` of scripts finds its files (docs/using/from_vllm.md)"),
     _no_effect("VLLM_MM_HASHER_ALGORITHM", "contents are told apart by their SHA-256"),
-    *_all("recordings are not fetched: they are sent with a request, or lie on this machine", """
-        AUDIO_FETCH_TIMEOUT ASSETS_CACHE_MODEL_CLEAN
-    """),
+    _no_effect("VLLM_ASSETS_CACHE_MODEL_CLEAN", "files of scripts stay where they are"),
     *_all("what was fetched is not kept on disk; prefixes and what a tower made of a picture are, in memory", """
         MEDIA_CACHE MEDIA_CACHE_MAX_SIZE_MB MEDIA_CACHE_TTL_HOURS
     """),
     _no_effect("VLLM_MEDIA_CONNECTOR", "files are fetched in one way"),
     _works("VLLM_IMAGE_FETCH_TIMEOUT", "as `--image-fetch-timeout`, when none is given"),
     _works("VLLM_VIDEO_FETCH_TIMEOUT", "as `--video-fetch-timeout`, when none is given"),
+    _works("VLLM_AUDIO_FETCH_TIMEOUT", "as `--audio-fetch-timeout`, when none is given"),
     _works("VLLM_MAX_IMAGE_PIXELS", "as `--max-image-pixels`, when none is given"),
     _works("VLLM_MEDIA_URL_ALLOW_REDIRECTS", "as `--media-url-allow-redirects`, when it is not given"),
     _no_effect("VLLM_VIDEO_LOADER_BACKEND", "videos are read by PyAV"),
@@ -231,6 +230,7 @@ def applied(args: EngineArgs, found: Mapping[str, str]) -> EngineArgs:
         pp_layer_partition=args.pp_layer_partition or found.get("VLLM_PP_LAYER_PARTITION", "").strip(),
         image_fetch_timeout=args.image_fetch_timeout or count(found, "VLLM_IMAGE_FETCH_TIMEOUT"),
         video_fetch_timeout=args.video_fetch_timeout or count(found, "VLLM_VIDEO_FETCH_TIMEOUT"),
+        audio_fetch_timeout=args.audio_fetch_timeout or count(found, "VLLM_AUDIO_FETCH_TIMEOUT"),
         max_image_pixels=args.max_image_pixels or count(found, "VLLM_MAX_IMAGE_PIXELS"),
         media_url_allow_redirects=_switch(args.media_url_allow_redirects, found, "VLLM_MEDIA_URL_ALLOW_REDIRECTS"),
     )

@@ -44,12 +44,13 @@ def test_what_is_said_holds(tmp_path: Path) -> None:
 
 def test_variables_of_vllm_hold_where_no_flag_is_given() -> None:
     found = {
-        "VLLM_IMAGE_FETCH_TIMEOUT": "7", "VLLM_VIDEO_FETCH_TIMEOUT": "8", "VLLM_MAX_IMAGE_PIXELS": "1000",
+        "VLLM_IMAGE_FETCH_TIMEOUT": "7", "VLLM_VIDEO_FETCH_TIMEOUT": "8", "VLLM_AUDIO_FETCH_TIMEOUT": "9",
+        "VLLM_MAX_IMAGE_PIXELS": "1000",
         "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",
     }  # fmt: skip
     reader = open_reader(resolve_intake(applied(EngineArgs(), found)))
     access = reader.urls.access
-    assert (access.seconds[IMAGE], access.seconds[VIDEO]) == (7, 8)
+    assert (access.seconds[IMAGE], access.seconds[VIDEO], access.seconds[AUDIO]) == (7, 8, 9)
     assert (reader.limits.image_pixels, access.max_redirects) == (1000, 0)
     given = EngineArgs(image_fetch_timeout=1, max_image_pixels=5, media_url_allow_redirects=True)
     reader = open_reader(resolve_intake(applied(given, found)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.peers.peer_flag import Support
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli.serve import build_parser, read_flags
+from cadence.vllm import asset_files
 
 
 def test_each_variable_has_one_line() -> None:
@@ -35,6 +38,69 @@ def test_every_variable_of_vllm_is_in_the_table() -> None:
     older = {"VLLM_USE_V1", "VLLM_ATTENTION_BACKEND", "DO_NOT_TRACK"}
     assert table.keys() - set(named) == older
     assert peer_env.NOT_READ not in {variable.why for variable in peer_env.VARIABLES}
+
+
+def served(option: str) -> Callable[[], Any]:
+    return lambda: getattr(read_flags(build_parser().parse([]))[1], option)
+
+
+def engine_option(name: str, **others: Any) -> Callable[[], Any]:
+    return lambda: getattr(peer_env.applied(EngineArgs(**others), env.peer_variables()), name)
+
+
+# What each that works is seen in: (a value, where it is read, what is found there then).
+EFFECTS: dict[str, tuple[str, Callable[[], Any], Any]] = {
+    "VLLM_API_KEY": ("secret", served("api_key"), ["secret"]),
+    "VLLM_LOGGING_LEVEL": ("DEBUG", env.log_level, "DEBUG"),
+    "VLLM_CACHE_ROOT": ("/cache", env.cache_root, Path("/cache")),
+    "VLLM_CPU_KVCACHE_SPACE": ("3", env.cpu_kv_cache_bytes, 3 * 2**30),
+    "VLLM_ASSETS_CACHE": ("/assets", asset_files.folder, Path("/assets")),
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": ("1", served("allow_runtime_lora_updating"), True),
+    "VLLM_SERVER_DEV_MODE": ("1", served("server_dev_mode"), True),
+    "VLLM_SKIP_MODEL_NAME_VALIDATION": ("1", served("skip_model_name_validation"), True),
+    "VLLM_MAX_N_SEQUENCES": ("7", served("max_completions"), 7),
+    "VLLM_MAX_AUDIO_CLIP_FILESIZE_MB": ("3", served("max_audio_bytes"), 3 * 2**20),
+    "VLLM_MAX_AUDIO_DECODE_DURATION_S": ("90", served("max_audio_seconds"), 90),
+    "VLLM_BATCH_INVARIANT": ("1", engine_option("deterministic"), True),
+    "VLLM_PP_LAYER_PARTITION": ("3,1", engine_option("pp_layer_partition", pipeline_parallel_size=2), "3,1"),
+    "VLLM_IMAGE_FETCH_TIMEOUT": ("7", engine_option("image_fetch_timeout"), 7),
+    "VLLM_VIDEO_FETCH_TIMEOUT": ("8", engine_option("video_fetch_timeout"), 8),
+    "VLLM_AUDIO_FETCH_TIMEOUT": ("9", engine_option("audio_fetch_timeout"), 9),
+    "VLLM_MAX_IMAGE_PIXELS": ("1000", engine_option("max_image_pixels"), 1000),
+    "VLLM_MEDIA_URL_ALLOW_REDIRECTS": ("0", engine_option("media_url_allow_redirects"), False),
+}
+ALWAYS = {  # what they ask for holds whatever their value is
+    "VLLM_NO_USAGE_STATS", "VLLM_DO_NOT_TRACK", "DO_NOT_TRACK", "VLLM_USAGE_STATS_SERVER", "VLLM_USAGE_SOURCE",
+    "VLLM_COMPUTE_NANS_IN_LOGITS", "VLLM_RAISE_ON_LOGIT_NANS", "VLLM_ENABLE_RESPONSES_API_STORE",
+}  # fmt: skip
+
+
+def test_every_variable_that_works_is_seen_to() -> None:
+    works = {variable.name for variable in peer_env.VARIABLES if variable.support is Support.WORKS}
+    assert works == EFFECTS.keys() | ALWAYS and not EFFECTS.keys() & ALWAYS
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+def test_a_variable_works(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    value, found, expected = EFFECTS[name]
+    for other in (*env.peer_variables(), "CADENCE_CACHE", "CADENCE_LOG_LEVEL"):
+        monkeypatch.delenv(other, raising=False)
+    assert found() != expected
+    monkeypatch.setenv(name, value)
+    assert found() == expected
+
+
+def test_every_other_variable_is_named_or_refused(caplog: pytest.LogCaptureFixture) -> None:
+    for variable in peer_env.VARIABLES:
+        caplog.clear()
+        if variable.support is Support.REFUSED:
+            with pytest.raises(ConfigError, match=f"{variable.name} cannot be honoured"):
+                peer_env.applied(EngineArgs(), {variable.name: "1"})
+        else:
+            peer_env.applied(EngineArgs(), {variable.name: "1"})
+            named = [record.getMessage() for record in caplog.records]
+            said = f"the variable {variable.name} has no effect here: {variable.why}"
+            assert named == ([said] if variable.support is Support.NO_EFFECT else [])
 
 
 def test_the_limit_of_completions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,7 @@ def _check_values(flags: Namespace) -> None:
 
 def check_unrun(block: Block, folder: Path) -> None:
     """A shell block that is not run: its syntax, and what its commands name."""
-    checked = subprocess.run(["bash", "-n"], input=block.commands, text=True, capture_output=True, timeout=10)
+    checked = subprocess.run(["bash", "-n"], input=block.commands, text=True, capture_output=True, timeout=240)
     if checked.returncode:
         raise block.error(f"no shell syntax: {checked.stderr.strip()}")
     for words in split(block.commands):

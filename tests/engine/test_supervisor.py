@@ -293,7 +293,7 @@ def test_a_stopped_engine_is_replaced_under_a_real_server(model: Path) -> None:
         process = psutil.Process(engine_of(server))
         process.suspend()
         server.process.kill()
-        process.wait(timeout=60)
+        process.wait(timeout=240)
 
 
 def test_entries_are_encoded_before_anybody_knows_of_them(model: Path) -> None:

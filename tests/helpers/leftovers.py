@@ -16,7 +16,7 @@ import psutil
 from tests.helpers.processes import command_of
 from tests.helpers.warm_start import nursery_pids
 
-ENDS_S = 20.0  # for processes and files to go once a test is over
+ENDS_S = 60.0  # for processes and files to go once a test is over
 _LISTENING = "0A"  # the state in /proc/net/tcp
 _MARK = "CADENCE_STARTED_BY_TESTS"
 

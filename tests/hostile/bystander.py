@@ -63,7 +63,7 @@ class Bystander:
             self._process.wait(120)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(120)
         self._reader.join(10)
 
     def _tell(self, word: str) -> list[Sight]:

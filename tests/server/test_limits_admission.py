@@ -128,7 +128,7 @@ def test_a_client_that_leaves_aborts_its_request(serve: Serve, stream: bool) -> 
 
 
 def test_the_deadline_ends_a_request_with_an_error(serve: Serve) -> None:
-    app = serve({"delay": 0.02}, request_deadline=0.2)
+    app = serve({"delay": 0.02}, request_deadline=1.0)  # many times what two tokens take
     with app.client() as client:
         reply = client.post("/v1/completions", json=SLOW)
         assert reply.status_code == 408 and reply.json()["error"]["reason"] == "deadline_exceeded"

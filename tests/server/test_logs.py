@@ -88,7 +88,7 @@ def test_a_server_whose_output_nobody_reads(tiny_model: Any) -> None:
             text = b"".join(pieces).decode().lstrip("x\n")
         finally:
             process.kill()
-            process.wait(10)
+            process.wait(240)
     assert SECRET not in text and "\x1b" not in text and "\u2028" not in text
     assert r"/a\nINFO: forged\x1b[2J\u2028 404" in text
     lines = [line for line in text.splitlines() if line.strip("x")]
@@ -134,7 +134,7 @@ for number in range(100_000):
             assert process.wait(240) == (1 if end else 0)
         finally:
             process.kill()
-            process.wait(10)
+            process.wait(240)
 
 
 def test_an_engine_ends_though_nobody_reads_what_it_died_of() -> None:
@@ -152,7 +152,7 @@ def test_an_engine_ends_though_nobody_reads_what_it_died_of() -> None:
             assert b"no_such_option" in told and process.wait(240) == 1
         finally:
             process.kill()
-            process.wait(10)
+            process.wait(240)
 
 
 def test_a_queue_drops_and_counts_and_goes_on() -> None:

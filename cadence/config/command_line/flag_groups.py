@@ -20,8 +20,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "values in place of text": ("runner", "convert", "pooler_config", "task"),
     "pictures and videos": (
         "allowed_local_media_path", "allowed_media_domains", "limit_mm_per_prompt", "media_io_kwargs",
-        "mm_processor_kwargs", "mm_processor_cache_gb",
-        "max_image_pixels", "image_fetch_timeout", "video_fetch_timeout", "media_url_allow_redirects",
+        "mm_processor_kwargs", "mm_processor_cache_gb", "max_image_pixels", "image_fetch_timeout",
+        "video_fetch_timeout", "audio_fetch_timeout", "media_url_allow_redirects",
     ),
     "scheduling": (
         "max_num_batched_tokens", "max_num_encoder_tokens", "enable_chunked_prefill", "long_prefill_token_threshold",
