@@ -11,12 +11,18 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
+from cadence.audio.limits import AudioLimits
+from cadence.config.pooling import PoolingConfig
 from cadence.core.contract.response_messages import ResumedResponse
+from cadence.entrypoints.server import make_state
 from cadence.entrypoints.server.protocol.responses.responses import ResponsesBody
 from cadence.entrypoints.server.responses.turn import PriorContext
 from cadence.entrypoints.server.routes.response_request import ResponseRequest, new_origin
 from cadence.entrypoints.server.routes.response_resume import resume_response
+from cadence.entrypoints.speech.recordings import Recordings
+from cadence.entrypoints.speech.service import Speech
 from tests.server.fake_llm import FakeLLM
+from tests.server.fakes_speech import TellsTimes, sound
 from tests.server.helpers import RunningApp
 
 Serve = Callable[..., RunningApp]
@@ -29,12 +35,37 @@ ASKED: dict[str, dict[str, Any]] = {
     "/v1/responses": {"input": "to be or not to be", "max_output_tokens": 2},
     "/v1/messages": {"messages": MESSAGES, "max_tokens": 2, "model": "fake"},
     "/inference/v1/generate": {"token_ids": [5, 6, 7], "sampling_params": {"max_tokens": 2}},
+    "/invocations": {"prompt": "to be", "max_tokens": 2},
+    "/v1/embeddings": {"input": ["to be", "or not"]},
+    "/pooling": {"input": "to be"},
+    "/score": {"text_1": "to be", "text_2": ["or not", "to be"]},
+    "/v1/score": {"text_1": "to be", "text_2": "or not"},
+    "/rerank": {"query": "to be", "documents": ["or not", "to be"]},
+    "/v1/rerank": {"query": "to be", "documents": ["or not"]},
+    "/v2/rerank": {"query": "to be", "documents": ["or not"]},
+    "/v1/embed": {"texts": ["to be"]},
+    "/v2/embed": {"texts": ["to be"]},
+    "/classify": {"input": "to be"},
+    "/generative_scoring": {"query": "to be", "items": ["or not"], "label_token_ids": [5, 6]},
 }
+CLASSES = PoolingConfig(generates=False, tasks=("classify",), labels=("bad", "good"))
+SPEECH = ("/v1/audio/transcriptions", "/v1/audio/translations")
+NO_ENGINE = {  # what they answer is no engine's work
+    "/v1/completions/render", "/v1/chat/completions/render", "/v1/messages/count_tokens", "/tokenize", "/detokenize",
+    "/v1/responses/{response_id}/cancel",
+}  # fmt: skip
+
+
+def test_every_route_is_here(serve: Serve, fake_model: Path) -> None:
+    with serve(FakeLLM(fake_model)).client() as client:
+        paths = client.get("/openapi.json").json()["paths"]
+    assert {path for path, item in paths.items() if "post" in item} == {*ASKED, *SPEECH} | NO_ENGINE
 
 
 @pytest.mark.parametrize("path", ASKED)
 def test_every_route_hands_the_rank_on(serve: Serve, fake_model: Path, path: str) -> None:
-    llm = FakeLLM(fake_model, data_parallel_size=3)
+    pooling = {"pooling": CLASSES} if path == "/classify" else {}
+    llm = FakeLLM(fake_model, data_parallel_size=3, **pooling)
     with serve(llm).client() as client:
         for rank in (None, 0, 2):
             llm.ranks.clear()
@@ -47,6 +78,19 @@ def test_every_route_hands_the_rank_on(serve: Serve, fake_model: Path, path: str
             assert reply.status_code == 400, reply.text
             assert f"{HEADER} must be an integer from 0 to 2" in reply.json()["error"]["message"]
         assert not llm.ranks
+
+
+@pytest.mark.parametrize("path", SPEECH)
+def test_recordings_have_it_too(serve: Serve, fake_model: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    teller = TellsTimes()
+    monkeypatch.setattr(make_state, "open_speech", lambda *_: Speech(teller, Recordings(AudioLimits())))
+    with serve(FakeLLM(fake_model, data_parallel_size=3)).client() as client:
+        for given, status in (("2", 200), ("3", 400)):
+            reply = client.post(path, headers={HEADER: given}, files={"file": ("a.wav", sound())})
+            assert reply.status_code == status, reply.text
+    ((_, _, request),) = teller.asked
+    assert request.prompt_fields["data_parallel_rank"] == 2
+    assert HEADER in reply.json()["error"]["message"]
 
 
 def test_one_engine_has_rank_0_alone(serve: Serve, fake_model: Path) -> None:

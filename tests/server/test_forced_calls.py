@@ -13,10 +13,12 @@ from jsonschema import Draft202012Validator
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.grammar import NO_DEFAULTS
+from cadence.core.outputs import CompletionOutput
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.structured_outputs import StructuredOutputsParams
+from cadence.entrypoints.server.chat.choice import ParsedChoice
 from cadence.entrypoints.server.chat.constraint import constraint_of
-from cadence.entrypoints.server.chat.events import ChatJob
+from cadence.entrypoints.server.chat.events import ChatJob, ChoiceEnd, TextDelta, ToolCallDelta
 from cadence.entrypoints.server.chat.formats import AnswerFormats
 from cadence.entrypoints.server.chat.reasoning import think_format
 from cadence.entrypoints.server.chat.tools.base import CallArguments, CallBroken, CallStart, Text
@@ -26,6 +28,7 @@ from cadence.entrypoints.server.chat.tools.formats.registry import ROWS, tool_fo
 from cadence.entrypoints.server.chat.tools.schema import Schemas
 from cadence.structured.compiler import Backends, RefusedGrammarError
 from tests.helpers.grammars import allowed, compiled, text_of, tiny_backends
+from tests.server.tool_writers import WRITERS
 
 SCHEMA = {
     "type": "object",
@@ -198,3 +201,28 @@ def test_lark_is_refused_after_thoughts() -> None:
     formats = AnswerFormats(reasoning=think_format("qwen3"))
     with pytest.raises(InvalidRequestError, match=r"structured_outputs\.grammar"):
         constraint_of(job(structured_outputs=asked), formats, "")
+
+
+WRITTEN = [row for row in FORMS if row.names[0] in WRITERS]
+TWO = [("get_weather", {"city": "Paris", "hourly": True}), ("get_weather", {"city": "Oslo", "hourly": False})]
+
+
+@pytest.mark.parametrize("thought", ["", "<think>Which city?</think>"], ids=["plain", "after a thought"])
+@pytest.mark.parametrize("format", WRITTEN, ids=[row.names[0] for row in WRITTEN])
+def test_calls_that_length_cuts_off(format: ToolFormat, thought: str) -> None:
+    """Beside whole calls stands no text, and no half call; where no call is whole, the text shows what there is."""
+    formats = AnswerFormats(tools=format, reasoning=think_format("qwen3") if thought else None)
+    reading, written, counts = formats.reading([WEATHER], True), WRITERS[format.names[0]](TWO), set()
+    for cut in (*range(0, len(written), 9), len(written)):
+        choice = ParsedChoice(0, formats.parser(reading, "", stream=False), "required", lambda: "id")
+        events = choice.read(CompletionOutput(0, thought + written[:cut], [7], finish_reason="length"))
+        text = "".join(event.text for event in events if isinstance(event, TextDelta))
+        deltas = [event for event in events if isinstance(event, ToolCallDelta)]
+        calls = [(event.name, "".join(other.arguments for other in deltas if other.call == event.call))
+                 for event in deltas if event.name]  # fmt: skip
+        assert [(name, json.loads(arguments)) for name, arguments in calls] == TWO[: len(calls)]
+        assert not calls if text.strip() else calls or not written[:cut].strip(), (cut, text)
+        assert choice.reasoning == ("Which city?" if thought else "")
+        assert isinstance(events[-1], ChoiceEnd) and events[-1].finish_reason == "length"
+        counts.add(len(calls))
+    assert counts >= {0, 2}, "of a list that is a whole there may be all calls or none"

@@ -177,6 +177,14 @@ def status_of(call: Callable[[], Any]) -> int:
     return int(caught.value.status_code)
 
 
+def test_an_engine_is_named_by_the_header(tiny_server: ServerProcess) -> None:
+    with Client(tiny_server, header=["X-data-parallel-rank: 0"]) as client:
+        begin(client, "hello", max_output_tokens=2)
+        client.send("response.create")
+        assert client.until("response.done")[-1]["response"]["status"] == "incomplete"
+    assert status_of(lambda: Client(tiny_server, header=["X-data-parallel-rank: 1"])) == 400
+
+
 def test_keys_limits_and_the_end_of_a_server(tiny_model: Callable[[str], Any]) -> None:
     flags = ("--served-model-name", "tiny", "--max-model-len", "256", "--num-gpu-blocks-override", "500")
     limits = ("--api-key", "k1", "k2", "--max-realtime-sessions", "2", "--max-body-bytes", "5000")

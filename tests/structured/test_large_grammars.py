@@ -65,6 +65,16 @@ def test_what_takes_xgrammar_too_much_memory_is_not_left_to_it(open_service: Ope
     assert isinstance(forced, Failure) and "more than 1 MiB" in forced.message
 
 
+def test_structural_tags_that_are_ever_new_stay_within_the_cache(open_service: Open) -> None:
+    service = open_service(dataclasses.replace(LIMITS, cache_bytes=MB // 16))
+    for number in range(8):
+        found = outcome_of(service.request(spec("structural_tag", functions(1, 2, f"h{number}_"), "llguidance")))
+        assert isinstance(found, Grammar) and found.num_bytes > len(functions(1, 2))
+        kept = [outcome.num_bytes for outcome in service._cache._kept.values() if isinstance(outcome, Grammar)]
+        assert service._cache.num_bytes == sum(kept) <= MB // 16
+    assert 1 < len(kept) < 8
+
+
 @pytest.mark.wide
 @pytest.mark.slow
 def test_many_structural_tags_take_no_more_memory_than_is_kept(open_service: Open) -> None:

@@ -50,6 +50,7 @@ def _checked(socket: WebSocket, state: ServerState) -> str:
     if getattr(socket.app.state, OPEN, 0) >= most:
         raise ApiError(429, f"The server is at its limit of {most} sessions; try again later.",
                        headers={"Retry-After": "10"})  # fmt: skip
+    state.data_parallel_rank(socket)
     return state.check_writer(socket.query_params.get("model"))
 
 
