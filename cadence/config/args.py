@@ -103,7 +103,9 @@ class EngineArgs:
     max_model_len: int | None = option(
         None, "most tokens of a request, prompt and output together; auto or -1 = what the KV cache holds"
     )
-    disable_sliding_window: bool = option(False, "requests no longer than the model's window, which so never slides")
+    disable_sliding_window: bool = option(
+        False, "requests no longer than the model's window or chunk, which so never slides"
+    )
     max_logprobs: int = option(20, "most logprobs a request may ask for; -1 = the whole vocabulary")
     logprobs_mode: str = option(
         "raw_logprobs",

@@ -28,9 +28,10 @@ class Dims:
     activation: str
     tied: bool
 
-    def shape(self, window: int = 0, scale: float = 0.0, softcap: float = 0.0) -> AttentionShape:
+    def shape(self, window: int = 0, scale: float = 0.0, softcap: float = 0.0, *, chunk: int = 0) -> AttentionShape:
         """scale 0 means the usual 1 / sqrt(head_dim)."""
-        return AttentionShape(self.heads, self.kv_heads, self.head_dim, scale or self.head_dim**-0.5, window, softcap)
+        scale = scale or self.head_dim**-0.5
+        return AttentionShape(self.heads, self.kv_heads, self.head_dim, scale, window, softcap, chunk=chunk)
 
 
 @dataclass(frozen=True, slots=True)

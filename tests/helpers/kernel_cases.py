@@ -31,6 +31,7 @@ class AttentionCase:
     turned: bool = False  # caches of eight bits lie as those of a GPU
     sees: Sees = Sees.CAUSAL
     reach: int = 0  # of a distance bias; 0 = none
+    chunk: int = 0  # in place of the window
 
     @property
     def shape(self) -> AttentionShape:
@@ -45,9 +46,10 @@ class AttentionCase:
             num_kv_heads=self.num_kv_heads,
             head_dim=self.head_dim,
             scale=self.head_dim**-0.5,
-            window=self.window,
+            window=0 if self.chunk else self.window,
             softcap=self.softcap,
             bias=DistanceBias(table.to(device)),
+            chunk=self.chunk,
         )
 
 

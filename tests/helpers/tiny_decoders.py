@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tests.helpers.tiny_sizes import BOS, EOS, MAX_LEN, PAD, VOCAB, WINDOW, decoder_sizes
+from tests.helpers.tiny_sizes import BOS, CHUNK, EOS, MAX_LEN, PAD, VOCAB, WINDOW, decoder_sizes
 
 _GRANITE: dict[str, Any] = {
     "embedding_multiplier": 6.0,
@@ -17,6 +17,23 @@ _GRANITE: dict[str, Any] = {
 _HALF = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}
 _YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": MAX_LEN // 4}
 _BOTH_ROPES = {"full_attention": _YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0}}
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": MAX_LEN // 4,
+}
+_LLAMA4 = {
+    "head_dim": 24,
+    "attention_chunk_size": CHUNK,
+    "floor_scale": 20,
+    "attn_scale": 0.5,
+    "intermediate_size_mlp": 80,
+    "num_local_experts": 6,
+    "num_hidden_layers": 5,
+}
 _TOKENS = {"vocab_size": VOCAB, "bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
 _FALCON = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "max_position_embeddings": MAX_LEN}
 
@@ -25,6 +42,13 @@ def _made(name: str, sizes: dict[str, Any]) -> Any:
     import transformers
 
     return getattr(transformers, f"{name}ForCausalLM")(getattr(transformers, f"{name}Config")(**sizes))
+
+
+def _llama4(**changes: Any) -> Any:
+    import transformers
+
+    sizes = decoder_sizes(**_LLAMA4 | changes)
+    return transformers.Llama4ForCausalLM(transformers.Llama4TextConfig(**sizes))
 
 
 def _of(name: str, **changes: Any) -> Callable[[], Any]:
@@ -53,6 +77,14 @@ DECODER_MODELS: dict[str, Callable[[], Any]] = {
     "gpt_neox_in_turn": _of("GPTNeoX", num_key_value_heads=4, rope_parameters=_HALF, use_parallel_residual=False),
     "granite": _of("Granite", **_GRANITE),
     "granite_moe": _of("GraniteMoe", **_GRANITE, num_local_experts=6, num_experts_per_tok=3),
+    "llama4": partial(_llama4, rope_parameters=_LLAMA3),
+    "llama4_in_turn": partial(
+        _llama4,
+        interleave_moe_layer_step=2,
+        use_qk_norm=False,
+        no_rope_layers=[1, 0, 1, 1, 1],
+        tie_word_embeddings=True,
+    ),
     "mpt": _with_names_of_its_own(
         "Mpt", d_model=48, n_layers=4, n_heads=3, max_seq_len=MAX_LEN, attn_config={"clip_qkv": 1.5}
     ),
@@ -63,7 +95,7 @@ DECODER_MODELS: dict[str, Callable[[], Any]] = {
     "stablelm_norms": _of("StableLm", qk_layernorm=True, use_parallel_residual=True),
     "starcoder2": _of("Starcoder2", sliding_window=WINDOW),
 }
-UNLIKE_OTHERS = ("bloom", "cohere_norms", "gpt_neox", "granite_moe", "olmo2")  # in more than numbers
+UNLIKE_OTHERS = ("bloom", "cohere_norms", "gpt_neox", "granite_moe", "llama4", "olmo2")  # in more than numbers
 
 # As GGUF files have them: no head apart from the embedding; rows that blocks of 256 divide.
 DECODERS_IN_GGUF: dict[str, Callable[[], Any]] = {

@@ -7,6 +7,7 @@ from typing import Any
 MAX_LEN = 512  # tokens
 VOCAB = 320
 WINDOW = 32
+CHUNK = 24  # no multiple of the usual blocks, nor they of it
 BOS, EOS, PAD = 0, 1, 2
 
 

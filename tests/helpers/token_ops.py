@@ -161,7 +161,15 @@ def saved(name: str) -> Op:
 
 
 def route(ops: CpuOps, dtype: torch.dtype, at: torch.Tensor) -> Tensors:
-    return ops.experts.route(tokens(dtype, at), weights(dtype, 9, WIDTH), Routing(3, True, False))
+    routings = Routing(3, True, False), Routing(1, False, True, sigmoid=True)
+    x, weight = tokens(dtype, at), weights(dtype, 9, WIDTH)
+    return [found for routing in routings for found in ops.experts.route(x, weight, routing)]
+
+
+def weigh_inputs(ops: CpuOps, dtype: torch.dtype, at: torch.Tensor) -> Tensors:
+    x, routing = tokens(dtype, at), Routing(1, False, True, sigmoid=True)
+    weighed, routes = ops.experts.weigh_inputs(x, ops.experts.route(x, weights(dtype, 9, WIDTH), routing))
+    return [weighed, *routes]
 
 
 @cache
@@ -229,11 +237,13 @@ EVERY_OP: dict[str, Op] = {
     "lora.saved_rows": saved("rows"),
     "lora.saved_logits": saved("logits"),
     "experts.route": route,
+    "experts.weigh_inputs": weigh_inputs,
     "experts.packed": experts,
     "states.gated_norm": gated_norm,
     "states.gate": state_gate,
     "states.sigmoid_gate": lambda ops, dtype, at: [
         ops.states.sigmoid_gate(tokens(dtype, at), gate) for gate in (tokens(dtype, at, 1), tokens(dtype, at, 1)[:, :1])
     ],
+    "scale_rows": lambda ops, dtype, at: [ops.scale_rows(tokens(dtype, at), drawn(4, VOCABULARY), IDS[at])],
     "scale": lambda ops, dtype, at: [ops.scale(tokens(dtype, at), 0.6)],
 }

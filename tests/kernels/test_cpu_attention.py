@@ -30,6 +30,7 @@ CACHES = [*FLOATS, *QUANTISED]
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 HALF_ERROR = 6e-3  # of float16 arithmetic, where values are of size one
 NARROW_ERROR = 8e-3  # of weights in bf16, the same, before the result is rounded
+CHUNKS = [0, 0, 1, 13, 64, 128, 200]
 NARROW_DIMS = [32, 64, 96, 128, 256]
 needs_amx = pytest.mark.skipif("amx" not in instruction_sets(), reason="this machine has no AMX")
 
@@ -39,6 +40,7 @@ def cases(draw: st.DrawFn) -> AttentionCase:
     sequence = st.tuples(st.sampled_from([0, 1, 15, 63, 127, 128, 300]), st.sampled_from([1, 1, 2, 9, 70]))
     kv_heads = draw(st.sampled_from([1, 2]))
     reach = draw(st.sampled_from([0, 0, 1, 7, 90, 500]))
+    sees = draw(st.sampled_from(Sees))
     return AttentionCase(
         sequences=tuple(draw(st.lists(sequence, min_size=1, max_size=4))),
         num_kv_heads=kv_heads,
@@ -51,8 +53,9 @@ def cases(draw: st.DrawFn) -> AttentionCase:
         cache_dtype=draw(st.sampled_from(CACHES)),
         seed=draw(st.integers(0, 100)),
         apart=draw(st.sampled_from([0, 40])),
-        sees=draw(st.sampled_from(Sees)),
+        sees=sees,
         reach=reach,
+        chunk=draw(st.sampled_from(CHUNKS)) if sees is Sees.CAUSAL else 0,
     )
 
 
@@ -182,6 +185,7 @@ def narrow_cases(draw: st.DrawFn) -> AttentionCase:
     single = st.tuples(st.integers(0, 400), st.just(1))
     kv_heads = draw(st.sampled_from([1, 2, 3]))
     reach = draw(st.sampled_from([0, 0, 0, 9, 200]))
+    sees = draw(st.sampled_from(Sees))
     return AttentionCase(
         sequences=tuple(draw(st.lists(sequence | single, min_size=1, max_size=6))),
         num_kv_heads=kv_heads,
@@ -192,8 +196,9 @@ def narrow_cases(draw: st.DrawFn) -> AttentionCase:
         softcap=0.0 if reach else draw(st.sampled_from([0.0, 0.0, 0.0, 30.0])),
         dtype=torch.bfloat16,
         seed=draw(st.integers(0, 100)),
-        sees=draw(st.sampled_from(Sees)),
+        sees=sees,
         reach=reach,
+        chunk=draw(st.sampled_from(CHUNKS)) if sees is Sees.CAUSAL else 0,
     )
 
 
@@ -221,7 +226,7 @@ def test_tiles_of_bf16_agree_with_float32_arithmetic(case: AttentionCase) -> Non
     plain = CpuOps(Calls(2), next(iter(instruction_sets())))
     ours, wide = (ops.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape) for ops in (OPS, plain))
     torch.testing.assert_close(ours.float(), wide.float(), rtol=2**-7, atol=NARROW_ERROR)
-    if ours.numel() > 20_000 and case.window != 1:
+    if ours.numel() > 20_000 and case.window != 1 and case.chunk != 1:
         assert not torch.equal(ours, wide)
 
 
@@ -248,17 +253,18 @@ def test_bf16_with_flat_and_peaked_weights(size: float) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("isa", [next(iter(instruction_sets())), "auto"])
-def test_what_lies_before_the_window_does_not_show(isa: str, dtype: torch.dtype) -> None:
+def test_what_lies_before_the_window_or_the_chunk_does_not_show(isa: str, dtype: torch.dtype) -> None:
     """Its blocks may be another's by now, and hold anything; blocks that are not whole steps of keys, too."""
     ops = CpuOps(Calls(2), isa)
-    for block_size in (16, 8, 4, 20):
-        case = AttentionCase(((253, 40), (303, 1)), 6, 2, 64, block_size, window=50, dtype=dtype)
+    for block_size, chunk in itertools.product((16, 8, 4, 20), (0, 90)):
+        case = AttentionCase(((253, 40), (303, 1)), 6, 2, 64, block_size, window=50, dtype=dtype, chunk=chunk)
         inputs = make_inputs(case)
         expected = ops.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
         table = inputs.batch.block_tables[0]
         k, v = (cache.clone() for cache in inputs.kv)
         for row, (cached, _) in zip(inputs.batch.rows.tolist(), case.sequences, strict=True):
-            for block in table[row, : (cached + 1 - case.window) // block_size].tolist():
+            first = cached // chunk * chunk if chunk else cached + 1 - case.window
+            for block in table[row, : first // block_size].tolist():
                 k[block], v[block] = torch.nan, torch.nan
         assert torch.equal(ops.paged_attention(inputs.q, (k, v), inputs.batch, 0, case.shape), expected)
 
@@ -267,20 +273,22 @@ def test_what_lies_before_the_window_does_not_show(isa: str, dtype: torch.dtype)
     ("dtype", "cache_dtype"), [*[(torch.float32, cache) for cache in CACHES], (torch.bfloat16, torch.bfloat16)]
 )
 @pytest.mark.parametrize("head_dim", [20, 32, 96])  # rows to be padded, rows read where they lie
-@pytest.mark.parametrize(("heads", "window"), [((3, 1), 0), ((2, 2), 90), ((10, 1), 0)])
-def test_bits_do_not_depend_on_the_batch_or_the_chunks(
-    heads: tuple[int, int], window: int, head_dim: int, dtype: torch.dtype, cache_dtype: torch.dtype
+@pytest.mark.parametrize(
+    ("heads", "window", "chunk"), [((3, 1), 0, 0), ((2, 2), 90, 0), ((10, 1), 0, 0), ((3, 1), 0, 70)]
+)
+def test_bits_do_not_depend_on_the_batch_or_the_pieces(
+    heads: tuple[int, int], window: int, chunk: int, head_dim: int, dtype: torch.dtype, cache_dtype: torch.dtype
 ) -> None:
     """Alone, a few queries are widened where many are not, and threads share out the tiles of their keys."""
     sequences = ((0, 130), (390, 1), (250, 9), (127, 2), (0, 1))
-    case = AttentionCase(sequences, *heads, head_dim, window=window, dtype=dtype, cache_dtype=cache_dtype)
+    case = AttentionCase(sequences, *heads, head_dim, window=window, dtype=dtype, cache_dtype=cache_dtype, chunk=chunk)
     inputs = make_inputs(case)
     together = OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
     for index, (_, new) in enumerate(sequences):
         start = int(inputs.batch.query_start[index])
-        for chunk in {new, 50, 3, 1} if new > 1 else {1}:
-            for skip in range(0, new, chunk):
-                part = only(inputs, index, skip, min(chunk, new - skip))
+        for piece in {new, 50, 3, 1} if new > 1 else {1}:
+            for skip in range(0, new, piece):
+                part = only(inputs, index, skip, min(piece, new - skip))
                 alone = OPS.paged_attention(part.q, part.kv, part.batch, 0, case.shape)
                 assert torch.equal(alone, together[start + skip : start + skip + alone.shape[0]])
 

@@ -76,6 +76,8 @@ def test_sums_and_caps(ops: CpuOps, dtype: torch.dtype) -> None:
         assert torch.equal(ops.add_bias(x, bias), REFERENCE.add_bias(x, bias))
     table, ids = random(20, 45, dtype=dtype), torch.tensor([0, 17, 3, 3, 9, 1])
     assert torch.equal(ops.add_rows(x, table, ids, 2), REFERENCE.add_rows(x, table, ids, 2))
+    parts = random(6, 70, dtype=dtype)[:, 9:54]  # strided
+    assert torch.equal(ops.scale_rows(parts, random(20), ids), REFERENCE.scale_rows(parts, random(20), ids))
     x[0, :3] = torch.tensor([float("nan"), float("inf"), float("-inf")])
     torch.testing.assert_close(ops.clip(x, 0.6), REFERENCE.clip(x, 0.6), rtol=0, atol=0, equal_nan=True)
     x[0, :3] = 1.0

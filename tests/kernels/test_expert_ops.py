@@ -116,13 +116,13 @@ def test_quantised_experts_are_near(method: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "dtype"), TYPED)
-@pytest.mark.parametrize("renormalise", [True, False])
-def test_routes_are_those_of_the_reference(renormalise: bool, name: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("renormalise", "sigmoid"), [(True, False), (False, False), (False, True)])
+def test_routes_are_those_of_the_reference(renormalise: bool, sigmoid: bool, name: str, dtype: torch.dtype) -> None:
     """In types of few bits, logits that are near each other may change places."""
     ops, where = (CPU.experts, "cpu") if name == "c" else (TRITON.experts, DEVICE)
     for width, experts, top_k in ((33, 6, 3), (64, 13, 1), (40, 4, 4)):
         x, weight = drawn(9, 21, width).to(dtype), drawn(3, experts, width).to(dtype)
-        routing = Routing(top_k, renormalise, rounded=dtype is torch.bfloat16)
+        routing = Routing(top_k, renormalise, rounded=dtype is torch.bfloat16, sigmoid=sigmoid)
         ids, shares = ops.route(x.to(where), weight.to(where), routing)
         expected = REFERENCE.experts.route(x, weight, routing)
         assert ids.dtype == torch.int32 and shares.dtype == torch.float32
@@ -131,6 +131,25 @@ def test_routes_are_those_of_the_reference(renormalise: bool, name: str, dtype: 
         torch.testing.assert_close(shares.cpu(), expected[1], rtol=0.1 if dtype is torch.bfloat16 else 0.01, atol=1e-3)
         alone = ops.route(x[4:5].to(where), weight.to(where), routing)
         assert torch.equal(alone[1], shares[4:5]) and torch.equal(alone[0], ids[4:5])
+
+
+@pytest.mark.parametrize("ops", [CPU.experts, REFERENCE.experts], ids=["c", "reference"])
+def test_of_logits_whose_sigmoids_are_all_one_the_highest_counts(ops: ExpertOps) -> None:
+    x, weight = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[40.0, -3.0], [50.0, -1.0], [45.0, -2.0]])
+    ids, shares = ops.route(x, weight, Routing(2, renormalise=False, rounded=False, sigmoid=True))
+    assert ids.tolist() == [[1, 2], [1, 2]] and shares[0].tolist() == [1.0, 1.0]
+    torch.testing.assert_close(shares[1], torch.sigmoid(torch.tensor([-1.0, -2.0])))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["c", "triton"])
+def test_weighed_inputs_are_those_of_the_reference_and_shares_are_gone(name: str, dtype: torch.dtype) -> None:
+    ops, where = (CPU.experts, "cpu") if name == "c" else (TRITON.experts, DEVICE)
+    wide = drawn(8, 21, 2 * HIDDEN + 3).to(dtype)
+    x, ids, shares = wide[:, 2 : 2 + HIDDEN], routes_of(21)[0][:, :1].contiguous(), drawn(4, 21, 1).sigmoid()
+    weighed, (same, ones) = ops.weigh_inputs(x.to(where), (ids.to(where), shares.to(where)))
+    assert torch.equal(weighed.cpu(), (x.float() * shares).to(dtype)) and weighed.dtype is dtype
+    assert torch.equal(same.cpu(), ids) and torch.equal(ones.cpu(), torch.ones(21, 1))
 
 
 @pytest.mark.parametrize("ops", [CPU.experts, REFERENCE.experts], ids=["c", "reference"])

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from cadence.core.errors import ConfigError
 from cadence.device.cpu import CpuDevice
-from cadence.kernels.interface.attention_batch import Sees
+from cadence.kernels.interface.attention_batch import AttentionShape, Sees
 from cadence.kernels.reference.gumbel import gumbel_noise, philox
 from cadence.kernels.select import select_ops
 from tests.helpers.kernel_cases import AttentionCase, make_inputs
@@ -21,8 +21,12 @@ pytestmark = pytest.mark.device
 
 
 @pytest.mark.parametrize("sees", Sees)
-@pytest.mark.parametrize(("window", "reach"), [(0, 0), (6, 0), (0, 5), (6, 40)])
-def test_attention_is_dense_attention_read_through_the_block_table(window: int, reach: int, sees: Sees) -> None:
+@pytest.mark.parametrize(("window", "reach", "chunk"), [(0, 0, 0), (6, 0, 0), (0, 5, 0), (6, 40, 0), (0, 5, 9)])
+def test_attention_is_dense_attention_read_through_the_block_table(
+    window: int, reach: int, chunk: int, sees: Sees
+) -> None:
+    if chunk and sees is Sees.BOTH_WAYS:
+        pytest.skip("chunks are of causal attention")
     case = AttentionCase(
         ((11, 9), (0, 5), (33, 1)),
         num_heads=6,
@@ -32,6 +36,7 @@ def test_attention_is_dense_attention_read_through_the_block_table(window: int, 
         window=window,
         sees=sees,
         reach=reach,
+        chunk=chunk,
     )
     inputs = make_inputs(case)
     out = REFERENCE.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
@@ -46,6 +51,8 @@ def test_attention_is_dense_attention_read_through_the_block_table(window: int, 
         seen = (key <= pos) | (sees is Sees.BOTH_WAYS)
         if window:
             seen = seen & ((key - pos).abs() < window)
+        if chunk:
+            seen = seen & (key // chunk == pos // chunk)
         mask = torch.zeros(6, new, length).masked_fill(~seen, -torch.inf)
         for q_at, k_at in product(range(new), range(length)) if reach else ():
             distance = max(min(k_at - (cached + q_at), reach - 1), 1 - reach)
@@ -53,6 +60,15 @@ def test_attention_is_dense_attention_read_through_the_block_table(window: int, 
         q = inputs.q[starts[i] : starts[i + 1]].transpose(0, 1)
         dense = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
         torch.testing.assert_close(out[starts[i] : starts[i + 1]], dense.transpose(0, 1), rtol=1e-5, atol=1e-5)
+
+
+def test_a_chunk_is_neither_beside_a_window_nor_of_queries_that_see_both_ways() -> None:
+    with pytest.raises(ValueError, match="a chunk of 9 tokens beside a window of 6"):
+        AttentionShape(num_heads=1, num_kv_heads=1, head_dim=4, scale=1.0, window=6, chunk=9)
+    case = AttentionCase(((0, 2),), num_heads=1, num_kv_heads=1, head_dim=4, chunk=9, sees=Sees.BOTH_WAYS)
+    inputs = make_inputs(case)
+    with pytest.raises(ValueError, match="see both ways, and chunks of 9 tokens"):
+        REFERENCE.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
 
 
 def test_softcap_bounds_the_logits() -> None:

@@ -131,8 +131,9 @@ def test_attention(dtype: torch.dtype, cache_dtype: torch.dtype, group: int, hea
     case = AttentionCase(SEQUENCES, group, 1, head_dim, dtype=dtype, cache_dtype=cache_dtype)
     inputs = make_inputs(case)
     parts = [part_of(inputs, runs) for runs in RUNS]
-    for isa, (window, softcap, reach) in product((ISAS[0], ISAS[-1]), ((0, 0.0, 0), (50, 0.0, 33), (7, 30.0, 0))):
-        ops, shape = ops_of(isa), replace(case, window=window, softcap=softcap, reach=reach).shape
+    forms = ((0, 0.0, 0, 0), (50, 0.0, 33, 0), (7, 30.0, 0, 0), (0, 0.0, 0, 45))
+    for isa, (window, softcap, reach, chunk) in product((ISAS[0], ISAS[-1]), forms):
+        ops, shape = ops_of(isa), replace(case, window=window, softcap=softcap, reach=reach, chunk=chunk).shape
         whole = ops.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, shape)
         for part, at in parts:
             assert torch.equal(ops.paged_attention(part.q, part.kv, part.batch, 0, shape), whole[at])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.helpers.triton_mode import DEVICE, interpret  # isort: skip - before anything that imports triton
+from tests.helpers.triton_mode import DEVICE, interpret, interpret_rows  # isort: skip - before anything that imports triton
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, Sees
 from cadence.kernels.triton.attention.attention import PagedAttention
@@ -48,6 +48,8 @@ SMALL = {
     "split chunk with window": AttentionCase(((300, 9), (70, 1)), 4, 1, 16, block_size=8, window=70),
     "window": AttentionCase(((100, 150), (70, 1)), 1, 1, 16, block_size=8, window=90),
     "window of one": AttentionCase(((3, 70),), 1, 1, 16, window=1),
+    "chunk": AttentionCase(((100, 70), (70, 1), (95, 1)), 2, 1, 16, block_size=8, chunk=48),
+    "split with chunk": AttentionCase(((700, 1), (299, 9), (600, 1)), 2, 1, 16, chunk=300),
     "other layers between blocks": AttentionCase(((30, 1), (0, 70), (560, 7)), 2, 1, 16, window=300, apart=48),
     "soft-cap": AttentionCase(((0, 70), (20, 1)), 1, 1, 20, softcap=5.0),
     "pages larger than tiles": AttentionCase(((70, 1), (0, 70)), 1, 1, 16, block_size=128),
@@ -114,10 +116,10 @@ def check_bits(case: AttentionCase, chunks: tuple[int, ...], every: int) -> None
                 assert torch.equal(alone, together[start + skip : start + skip + alone.shape[0]])
 
 
-@pytest.mark.parametrize("window", interpret([0, 70], [70]))
-def test_fixed_bits_do_not_depend_on_the_batch_or_the_chunks(window: int) -> None:
+@pytest.mark.parametrize(("window", "chunk"), interpret_rows([(0, 0), (70, 0), (0, 45)], [(70, 0), (0, 45)]))
+def test_fixed_bits_do_not_depend_on_the_batch_or_the_pieces(window: int, chunk: int) -> None:
     sequences = ((80, 1), (0, 150), (64, 40)) if DEVICE == "cuda" else ((70, 1), (20, 60))
-    check_bits(AttentionCase(sequences, 3, 1, 16, window=window), (37, 1), 29)
+    check_bits(AttentionCase(sequences, 3, 1, 16, window=window, chunk=chunk), (37, 1), 29)
 
 
 def check_bits_both_ways(case: AttentionCase, last: int) -> None:

@@ -98,6 +98,8 @@ SMALL = {
     "split chunk of a prompt": AttentionCase(((560, 7), (10, 3)), 2, 1, 16),
     "split chunk with window": AttentionCase(((300, 9), (70, 1)), 4, 1, 16, block_size=8, window=70),
     "window": AttentionCase(((100, 150), (70, 1)), 1, 1, 16, block_size=8, window=90),
+    "chunk": AttentionCase(((100, 70), (70, 1), (95, 1)), 2, 1, 16, block_size=8, chunk=48),
+    "split with chunk": AttentionCase(((700, 1), (299, 9)), 2, 1, 16, chunk=300),
     "other layers between blocks": AttentionCase(((30, 1), (0, 70)), 2, 1, 16, window=300, apart=48),
     "soft-cap": AttentionCase(((0, 70), (20, 1)), 1, 1, 20, softcap=5.0),
     "pages larger than tiles": AttentionCase(((70, 1), (0, 70)), 1, 1, 16, block_size=128),
@@ -114,6 +116,7 @@ ALWAYS = [(name, TYPES[0]) for name in SMALL] + [("split decode", each) for each
 if DEVICE == "cpu":
     ALWAYS = [(name, TYPES[0]) for name in ("decodes before prompts", "split decode", "window", "soft-cap")]
     ALWAYS += [("split chunk with window", TYPES[1]), ("split decode", TYPES[2]), ("both ways", TYPES[0])]
+    ALWAYS += [("chunk", TYPES[0]), ("split with chunk", TYPES[0])]
 
 
 @pytest.mark.parametrize(("name", "cache_dtype"), mostly_wide_rows(ATTENTION, ALWAYS))

@@ -89,6 +89,7 @@ def test_pieces_give_what_the_whole_does(name: str) -> None:
         AttentionCase(((0, 40),), 2, 1, 16, 8),  # short
         AttentionCase(((5, 26), (0, 60)), 2, 1, 16, 8, window=20),
         AttentionCase(((0, 60),), 2, 1, 16, 8, softcap=5.0),
+        AttentionCase(((5, 26), (0, 60)), 2, 1, 16, 8, chunk=20),
         AttentionCase(((49, 14),), 2, 1, 16, 8),  # between two units
         AttentionCase(((0, 60),), 1, 1, 16, 8, reach=9),
         AttentionCase(((0, 60),), 1, 1, 16, 8, sees=Sees.BOTH_WAYS),

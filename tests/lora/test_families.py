@@ -62,6 +62,8 @@ def cpu() -> Ops:
 
 
 def linears(family: str) -> list[str]:
+    if family.startswith("llama4"):
+        return LINEARS  # of shared experts too, which have adapters
     if family.startswith(EXPERTS):
         return LINEARS[:4]  # experts have no adapters
     if family in STATES:

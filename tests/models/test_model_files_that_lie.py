@@ -50,7 +50,7 @@ ONCE += [
     "bloom",
     "mpt",
 ]
-ONCE += ["falcon_grouped", "exaone4"]
+ONCE += ["falcon_grouped", "exaone4", "llama4_in_turn"]
 WITH_STATES = ["mamba", "falcon_mamba", "mamba2", "jamba", "bamba", "granite_hybrid", "falcon_h1", "lfm2", "qwen3_next"]
 
 

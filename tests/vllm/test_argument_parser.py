@@ -138,6 +138,7 @@ def test_a_window_that_never_slides(tmp_path: Path) -> None:
     path = save_fake_model(tmp_path) / "config.json"
     plain = json.loads(path.read_text())
     for more, length in (({"sliding_window": 512}, 512), ({"sliding_window": None}, 2048), ({}, 2048),
+                         ({"attention_chunk_size": 256}, 256),
                          ({"sliding_window": 512, "use_sliding_window": False}, 2048)):  # fmt: skip
         path.write_text(json.dumps({**plain, **more}))
         args = EngineArgs(str(tmp_path), disable_sliding_window=True, device="cpu")

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cadence.config.files.field_types import Boolean, EitherOf, FieldType, Integer, Nullable, Number, String
+from cadence.config.files.field_types import (
+    MOST_ID,
+    Boolean,
+    EitherOf,
+    FieldType,
+    Integer,
+    ListOf,
+    Nullable,
+    Number,
+    String,
+)
+from cadence.core.model.architectures import MOST_LAYERS
 
 _SIZE, _HEADS, _MULTIPLE = Integer(1, 2**24), Integer(1, 2**16), Number(1e-6, 1e6)
 
@@ -20,10 +31,16 @@ DECODER_FIELDS: Mapping[str, FieldType] = {
     "attention_multiplier": _MULTIPLE,
     "residual_multiplier": _MULTIPLE,
     "logits_scaling": _MULTIPLE,
+    "attention_chunk_size": Nullable(Integer(1, MOST_ID)),
+    "floor_scale": Integer(1, MOST_ID),
+    "attn_scale": Number(0, 1e6),
+    "intermediate_size_mlp": _SIZE,
+    "interleave_moe_layer_step": Integer(1, MOST_LAYERS),
+    "moe_layers": Nullable(ListOf(Integer(0, MOST_LAYERS))),
     "logit_scale": Nullable(EitherOf(_MULTIPLE, String())),
     **dict.fromkeys(
         (
-            "bias", "qk_layernorm", "use_qk_norm", "use_qkv_bias", "use_parallel_residual",
+            "bias", "qk_layernorm", "use_qk_norm", "attn_temperature_tuning", "use_qkv_bias", "use_parallel_residual",
             "apply_residual_connection_post_layernorm", "alibi", "multi_query", "parallel_attn",
             "new_decoder_architecture",
         ),

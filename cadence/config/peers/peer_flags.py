@@ -80,7 +80,7 @@ ENGINE_GROUPS = (
         works("logprobs_mode"),
         refused("use_fp64_gumbel", False, "noise is kept in float32"),
         refused("enable_trace_replay", False, "this version does not force the tokens of a request"),
-        works("disable_sliding_window", "requests are no longer than the window, so that the tokens are the same"),
+        works("disable_sliding_window", "requests are no longer than the window or chunk, so that tokens are the same"),
         no_effect("disable_cascade_attn", True, "there is no cascade attention"),
         works("skip_tokenizer_init"),
         works("served_model_name", "of `cadence serve`", kind=LIST),

@@ -210,8 +210,8 @@ def _check_tables(model: ModelConfig, scheduler: SchedulerConfig, caps: Caps) ->
 
 def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves: bool) -> ModelConfig:
     limit, usual = context_limit(hf), model_context_length(hf)
-    if args.disable_sliding_window and hf.get("use_sliding_window", True):
-        limit = min(limit, hf.get("sliding_window") or limit)
+    if args.disable_sliding_window:
+        limit = min(limit, _window(hf) or limit)
     wanted = min(limit, usual) if args.max_model_len in (None, -1) else args.max_model_len
     assert wanted is not None
     if not 1 <= wanted <= limit:
@@ -232,9 +232,16 @@ def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves
     )
 
 
+def _window(hf: HFConfig) -> int:
+    """Tokens that layers with a window see, or those of a chunk; 0 = all."""
+    window = hf.get("sliding_window") if hf.get("use_sliding_window", True) else 0
+    return int(window or hf.get("attention_chunk_size") or 0)
+
+
 def _why(limit: int, hf: HFConfig) -> str:
     if limit < model_context_length(hf):
-        return f"the window of {hf.name}, which disable_sliding_window does not let slide"
+        limited = "window" if hf.get("sliding_window") else "chunk"
+        return f"the {limited} of {hf.name}, which disable_sliding_window does not let slide"
     return f"the length {hf.name} was made for (a model extended by rope scaling says so in hf_overrides)"
 
 

@@ -34,6 +34,7 @@ _DECODERS = {
     "GraniteMoeHybridForCausalLM": "states.granite_hybrid",
     "JambaForCausalLM": "states.jamba",
     "Lfm2ForCausalLM": "states.lfm2",
+    "Llama4ForCausalLM": "decoders.llama4",
     "LlamaForCausalLM": "llama",
     "Mamba2ForCausalLM": "states.mamba2",
     "MambaForCausalLM": "states.mamba",

@@ -1,8 +1,8 @@
 """How attention layers share one pool of KV blocks.
 
 A block is a fixed number of bytes and belongs to one group of layers at a time; a group's layers are of one kind and
-window, so they keep and give back the same blocks. Layers may differ in heads and head size: those of a draft model
-join the groups of its target, and their keys come and go with the target's.
+one window or chunk, so they keep and give back the same blocks. Layers may differ in heads and head size: those of a
+draft model join the groups of its target, and their keys come and go with the target's.
 
 What a layer keeps has parts (keys, and values), a tensor each. The bytes of a block lie in slots, one tensor each,
 apart for first parts, second parts and so on. A slot is as large as the first part that needed it, and shared by the
@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 # Kinds of groups: `scheduler/kv/kinds` and `runner/caches` say what each is.
-FULL, SLIDING, CROSS = "full", "sliding", "cross"
+FULL, SLIDING, CHUNKED, CROSS = "full", "sliding", "chunked", "cross"
 KV_DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "int4": 1}  # bytes
 SCALED = ("int8", "fp8_e4m3", "fp8_e5m2")  # types whose rows are followed by ...
 SCALE_BYTES = 4  # ... the float32 that their entries are multiples of
 FOUR_BIT_RUN = 32  # entries of int4 that have a scale and a minimum of their own ...
 FOUR_BIT_RUN_BYTES = 20  # ... and what all that takes
 _Sizes = list[tuple[int, ...]]  # by layer: bytes of each part in a block
-_ByKind = dict[tuple[int, str], list[int]]  # layers of each window and kind
+_ByKind = dict[tuple[int, str], list[int]]  # layers of each reach and kind
 _MOST_GROUPS = 12  # each costs a block table and a gather; beyond, blocks are larger and some of their bytes idle
 
 
@@ -39,12 +39,20 @@ class LayerKV:
     window: int = 0  # tokens a query sees, itself included; 0 = all
     passing: bool = False  # keys serve the forward that makes them: such layers use the same bytes, one after another
     cross: bool = False  # keys are those of an encoder's output, not of the request's own tokens
+    chunk: int = 0  # tokens that sequences are cut into: a query sees none before its own chunk; 0 = they are not cut
 
     @property
     def kind(self) -> str:
         if self.cross:
             return CROSS
+        if self.chunk:
+            return CHUNKED
         return SLIDING if self.window else FULL
+
+    @property
+    def reach(self) -> int:
+        """Tokens of its window or of a chunk; 0 = all are kept."""
+        return self.window or self.chunk
 
     def row_width(self, dtype: str) -> int:
         """Entries of a row: the key or value of one token for one head; of int4, bytes. dtype: one of KV_DTYPES."""
@@ -61,7 +69,7 @@ class LayerKV:
 @dataclass(frozen=True, slots=True)
 class KVGroup:
     kind: str
-    window: int  # 0 = none
+    window: int  # tokens of it, or of a chunk; 0 = none
     layers: tuple[int, ...]
 
 
@@ -112,7 +120,7 @@ def plan_layout(layers: Sequence[LayerKV], block_size: int, dtype: str) -> KVLay
         return _one_place(layers, block_size, dtype)
     by_kind: _ByKind = {}
     for index, layer in enumerate(layers):
-        by_kind.setdefault((layer.window, layer.kind), []).append(index)
+        by_kind.setdefault((layer.reach, layer.kind), []).append(index)
     sizes = [layer.part_bytes(block_size, dtype) for layer in layers]
     alike = len(set(sizes)) == 1
     plans = [_plan(by_kind, sizes, limit) for limit in _limits(by_kind, sizes, alike)]
@@ -159,16 +167,16 @@ def _limits(by_kind: _ByKind, sizes: _Sizes, alike: bool) -> list[int]:
 
 
 def _plan(by_kind: _ByKind, sizes: _Sizes, limit: int) -> _Plan:
-    """Neighbours of one kind and window are together as long as they are no more than `limit` bytes."""
+    """Neighbours of one kind and reach are together as long as they are no more than `limit` bytes."""
     groups = []
-    for (window, kind), members in sorted(by_kind.items()):
+    for (reach, kind), members in sorted(by_kind.items()):
         start = total = 0
         for end, layer in enumerate(members):
             if total + sum(sizes[layer]) > limit:
-                groups.append(KVGroup(kind, window, tuple(members[start:end])))
+                groups.append(KVGroup(kind, reach, tuple(members[start:end])))
                 start, total = end, 0
             total += sum(sizes[layer])
-        groups.append(KVGroup(kind, window, tuple(members[start:])))
+        groups.append(KVGroup(kind, reach, tuple(members[start:])))
     return _pack(groups, sizes)
 
 

@@ -10,7 +10,7 @@ import torch
 from cadence.core.model.kv_spec import LayerKV
 from cadence.kernels.interface.links import StageLinks
 
-_NUMBERS = 4  # that say what a layer keeps
+_NUMBERS = 5  # that say what a layer keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,9 @@ def share_facts(links: StageLinks, own: DraftFacts, device: torch.device) -> Dra
     if links.count == 1:
         return own
     sizes = torch.tensor([len(own.kv_layers), len(own.aux_layers)], dtype=torch.int32, device=device)
-    each_layer = [(layer.num_kv_heads, layer.head_dim, layer.window, int(layer.cross)) for layer in own.kv_layers]
+    each_layer = [
+        (layer.num_kv_heads, layer.head_dim, layer.window, int(layer.cross), layer.chunk) for layer in own.kv_layers
+    ]
     numbers = [number for layer in each_layer for number in layer] + list(own.aux_layers)
     if links.is_last:
         links.broadcast(sizes)
@@ -37,5 +39,7 @@ def share_facts(links: StageLinks, own: DraftFacts, device: torch.device) -> Dra
     _, *values = received.tolist()
     links.check()
     each = [values[first : first + _NUMBERS] for first in range(0, _NUMBERS * num_layers, _NUMBERS)]
-    layers = [LayerKV(heads, dim, window=window, cross=bool(cross)) for heads, dim, window, cross in each]
+    layers = [
+        LayerKV(heads, dim, window=window, cross=bool(cross), chunk=chunk) for heads, dim, window, cross, chunk in each
+    ]
     return DraftFacts(layers, values[_NUMBERS * num_layers :])

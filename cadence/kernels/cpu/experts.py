@@ -13,7 +13,7 @@ from cadence.kernels.cpu.collectives import SLOT_BYTES, CpuCollectives
 from cadence.kernels.cpu.packed.ops import PACKED_TYPES
 from cadence.kernels.cpu.packed.products import CpuMatrix, PackedProducts
 from cadence.kernels.cpu.runtime.library import Command, CpuLibrary
-from cadence.kernels.cpu.runtime.row_words import dense_rows
+from cadence.kernels.cpu.runtime.row_words import dense_rows, row_words
 from cadence.kernels.cpu.runtime.table import TABLE
 from cadence.kernels.interface.collectives import Collectives
 from cadence.kernels.interface.expert_ops import Routes, Routing
@@ -45,9 +45,15 @@ class CpuExpertOps(ReferenceExpertOps):
         self._c.route(
             ids=ids, shares=shares, x=x, weight=weight, rows=x.shape[0], width=width, experts=experts,
             top_k=routing.top_k, x_stride=x.stride(0), renormalise=int(routing.renormalise),
-            rounded=int(routing.rounded), dtype=x.dtype, weight_dtype=weight.dtype,
+            rounded=int(routing.rounded), sigmoid=int(routing.sigmoid), dtype=x.dtype, weight_dtype=weight.dtype,
         )  # fmt: skip
         return ids, shares
+
+    def weigh_inputs(self, x: torch.Tensor, routes: Routes) -> tuple[torch.Tensor, Routes]:
+        x, (ids, shares) = dense_rows(x), routes
+        out, ones = self._calls.empty(x.shape, x.dtype), self._calls.empty(shares.shape, torch.float32)
+        self._c.weigh_inputs(**row_words(out, x), ones=ones, shares=shares, dtype=x.dtype)
+        return out, (ids, ones)
 
     def packed(
         self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int, dtype: torch.dtype

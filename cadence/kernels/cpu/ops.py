@@ -141,6 +141,12 @@ class CpuOps:
         self._c.scale(**row_words(out, x), factor=factor, dtype=x.dtype, out_dtype=x.dtype)
         return out
 
+    def scale_rows(self, x: torch.Tensor, factors: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        x = dense_rows(x)
+        out = self._calls.empty(x.shape, x.dtype)
+        self._c.scale_rows(**row_words(out, x), factors=factors, at=at, dtype=x.dtype)
+        return out
+
     def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
         x = x.contiguous()
         out = self._calls.empty(x.shape, x.dtype)
@@ -239,9 +245,9 @@ class CpuOps:
             seq_lens=batch.seq_lens, table=table, table_stride=table.stride(0), q_token=q.stride(0),
             q_head=q.stride(1), k_block=k_cache.stride(0), v_block=v_cache.stride(0), num_seqs=batch.num_sequences,
             num_heads=shape.num_heads, num_kv_heads=shape.num_kv_heads, dim=shape.head_dim,
-            block_size=k_cache.shape[2], before=before, after=after, dtype=q.dtype, cache_dtype=k_cache.dtype,
-            isa=self.packed.isa_index, scale=shape.scale, softcap=shape.softcap, bias=shape.bias.table,
-            reach=shape.bias.reach,
+            block_size=k_cache.shape[2], before=before, after=after, chunk=shape.chunk, dtype=q.dtype,
+            cache_dtype=k_cache.dtype, isa=self.packed.isa_index, scale=shape.scale, softcap=shape.softcap,
+            bias=shape.bias.table, reach=shape.bias.reach,
         )  # fmt: skip
         return out
 

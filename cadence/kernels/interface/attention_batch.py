@@ -13,7 +13,7 @@ EVERY_KEY = 1 << 30  # more than any sequence has
 
 
 class Sees(Enum):
-    """Which keys of its sequence a query sees, but for a window. An op refuses what it does not know."""
+    """Which keys of its sequence a query sees, but for a window or a chunk. An op refuses what it does not know."""
 
     CAUSAL = "causal"  # those of positions up to its own
     BOTH_WAYS = "both ways"  # all, those of [0, seq_len)
@@ -39,8 +39,8 @@ class AttentionBatch:
     Sequences of one query come first, so sequence r < num_single has exactly the query r.
 
     The queries of a sequence are its last tokens: query j of sequence r stands at position
-    seq_lens[r] - (query_start[r + 1] - query_start[r]) + j of the cache and sees what `sees` says, within the window of
-    the layer. What rotates a token is not said here.
+    seq_lens[r] - (query_start[r + 1] - query_start[r]) + j of the cache and sees what `sees` says, within the window or
+    the chunk of the layer. What rotates a token is not said here.
     """
 
     rows: torch.Tensor  # [R] int32, row of each sequence in the block tables
@@ -88,6 +88,9 @@ class AttentionShape:
     With a window, a query at position p sees keys k with |p - k| < window, of those that it sees without. That is the
     `sliding_window` of decoders; both ways it is local_attention // 2 + 1 of ModernBERT, sliding_window // 2 + 1 of
     Gemma 3.
+
+    With a chunk, sequences are cut into so many tokens each, and a query sees no key before the beginning of its own
+    chunk: those of [p - p % chunk, p]. Causal alone.
     """
 
     num_heads: int
@@ -97,13 +100,18 @@ class AttentionShape:
     window: int = 0  # 0 = full attention
     softcap: float = 0.0  # 0 = none; else logits become softcap * tanh(logits / softcap)
     bias: DistanceBias = NO_BIAS  # added after the scale; not with a softcap
+    chunk: int = 0  # 0 = sequences are not cut; not with a window
 
     def __post_init__(self) -> None:
         if self.bias.reach and (self.softcap or self.bias.table.shape[0] != self.num_heads):
             shape = list(self.bias.table.shape)
             raise ValueError(f"a distance bias {shape} for {self.num_heads} heads with softcap {self.softcap}")
+        if self.chunk and self.window:
+            raise ValueError(f"a chunk of {self.chunk} tokens beside a window of {self.window}")
 
     def seen_around(self, sees: Sees) -> tuple[int, int]:
-        """(keys before its own, keys after it) that a query sees, at most."""
+        """(keys before its own, keys after it) that a query sees, at most; within its chunk, where there are some."""
+        if self.chunk and sees is not Sees.CAUSAL:
+            raise ValueError(f"queries that see {sees.value}, and chunks of {self.chunk} tokens")
         each_way = min(self.window or EVERY_KEY, EVERY_KEY) - 1
         return each_way, min(each_way, _SEEN_AFTER[sees])

@@ -25,6 +25,7 @@ class Routing:
     top_k: int
     renormalise: bool  # shares of those that were chosen add up to 1; else they are probabilities among all
     rounded: bool  # shares are rounded to the type of x
+    sigmoid: bool = False  # shares are sigmoids of the logits, each by itself, and the highest logits are taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class PackedExperts(Protocol):
 class ExpertOps(Protocol):
     def route(self, x: torch.Tensor, weight: torch.Tensor, routing: Routing) -> Routes:
         """x [T, H], weight [E, H]: linear(x, weight) rounded to x's dtype, softmax over E in float32, the highest."""
+        ...
+
+    def weigh_inputs(self, x: torch.Tensor, routes: Routes) -> tuple[torch.Tensor, Routes]:
+        """Of tokens with one route each, x [T, H]: (x times the share of its route, in float32 and rounded to x's
+        dtype; the same routes with shares of 1). Experts then take weighted inputs, and their outputs count whole."""
         ...
 
     def product(self, x: torch.Tensor, routes: Routes, stack: ExpertStack, gelu: bool) -> torch.Tensor:

@@ -130,6 +130,12 @@ class Ops(Protocol):
         """x * factor, [T, H]; in float32, rounded to x's dtype."""
         ...
 
+    def scale_rows(self, x: torch.Tensor, factors: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        """x [T, H], factors [N] float32, at [T] int64 -> x * factors[at], row by row; in float32, rounded to x's dtype.
+
+        Rows of x may be strided (last dimension contiguous)."""
+        ...
+
     def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
         """x [T, H], table [rows, H], ids [T] int64 -> x + table[ids + offset]."""
         ...

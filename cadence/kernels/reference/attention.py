@@ -48,11 +48,20 @@ def _attend(
     scores = torch.einsum("qhd,hkd->hqk", q, keys) * shape.scale
     if shape.softcap > 0.0:
         scores = shape.softcap * torch.tanh(scores / shape.softcap)
-    before, after = shape.seen_around(sees)
+    _, after = shape.seen_around(sees)
     query_pos = torch.arange(seq_len - num_queries, seq_len, device=q.device)[:, None]
+    first_seen = _first_seen(query_pos, shape)
     key_pos = torch.arange(seq_len, device=q.device)[None, :]
     if reach := shape.bias.reach:
         distance = (key_pos - query_pos).clamp(1 - reach, reach - 1)
         scores = scores + shape.bias.table[:, distance + reach - 1]
-    hidden = (key_pos < query_pos - before) | (key_pos > query_pos + after)
+    hidden = (key_pos < first_seen) | (key_pos > query_pos + after)
     return torch.einsum("hqk,hkd->qhd", torch.softmax(scores.masked_fill(hidden, -torch.inf), dim=-1), values)
+
+
+def _first_seen(query_pos: torch.Tensor, shape: AttentionShape) -> torch.Tensor:
+    """Positions of queries -> those of the first keys that they see; below 0: all from the beginning on."""
+    if shape.chunk:
+        return query_pos - query_pos % shape.chunk
+    before, _ = shape.seen_around(Sees.CAUSAL)
+    return query_pos - before

@@ -19,13 +19,20 @@ class ReferenceExpertOps:
         self._linear = linear
 
     def route(self, x: torch.Tensor, weight: torch.Tensor, routing: Routing) -> Routes:
-        shares = self._linear(x, weight, None).float().softmax(dim=-1)
-        highest = shares.sort(dim=-1, descending=True, stable=True)
+        logits = self._linear(x, weight, None).float()
+        order = logits if routing.sigmoid else logits.softmax(dim=-1)
+        highest = order.sort(dim=-1, descending=True, stable=True)
         ids, shares = (found[:, : routing.top_k] for found in (highest.indices, highest.values))
+        if routing.sigmoid:
+            shares = shares.sigmoid()
         if routing.renormalise:
             shares = shares / shares.sum(dim=-1, keepdim=True)
         shares = (shares.to(x.dtype) if routing.rounded else shares).float()
         return ids.to(torch.int32).contiguous(), shares.contiguous()
+
+    def weigh_inputs(self, x: torch.Tensor, routes: Routes) -> tuple[torch.Tensor, Routes]:
+        ids, shares = routes
+        return (x.float() * shares).to(x.dtype), (ids, torch.ones_like(shares))
 
     def product(self, x: torch.Tensor, routes: Routes, stack: ExpertStack, gelu: bool) -> torch.Tensor:
         ids, shares = routes

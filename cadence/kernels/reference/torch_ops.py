@@ -47,6 +47,9 @@ class TorchOps:
     def scale(self, x: torch.Tensor, factor: float) -> torch.Tensor:
         return x * factor
 
+    def scale_rows(self, x: torch.Tensor, factors: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        return (x.float() * factors.index_select(0, at)[:, None]).to(x.dtype)
+
     def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
         return x + F.embedding(ids + offset, table)
 

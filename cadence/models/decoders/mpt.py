@@ -9,7 +9,7 @@ from cadence.kernels.interface.ops import Triple
 from cadence.models.decoder import DecoderLM, PreNormLayer
 from cadence.models.dims import Dims, decoder_parts, split_heads
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
-from cadence.models.interface.model import ForwardContext
+from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.mlp import PlainMLP
 from cadence.models.layers.norm import LayerNorm
@@ -63,8 +63,8 @@ class ClippedAttention(Attention):
         super().__init__(build, layer, spec, NoRotary())
         self._clip = clip
 
-    def heads(self, projected: torch.Tensor, ctx: ForwardContext) -> Triple:
-        return super().heads(ctx.ops.clip(projected, self._clip) if self._clip else projected, ctx)
+    def heads(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> Triple:
+        return super().heads(ctx.ops.clip(projected, self._clip) if self._clip else projected, inputs, ctx)
 
 
 def _dims(hf: ConfigView) -> Dims:

@@ -11,7 +11,7 @@ from cadence.kernels.interface.ops import Triple
 from cadence.models.decoder import DecoderLM, DecoderParts, SandwichLayer
 from cadence.models.dims import Dims, decoder_parts, layer_windows, read_dims
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
-from cadence.models.interface.model import ForwardContext
+from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.mlp import GatedMLP
@@ -100,7 +100,7 @@ class WholeNormAttention(Attention):
         self._widths = list(widths.values())
         self._own = [slice(own.start, own.stop) for _, own in (share.queries, share.keys, share.keys)]
 
-    def heads(self, projected: torch.Tensor, ctx: ForwardContext) -> Triple:
+    def heads(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> Triple:
         q, k, v = projected.view(projected.shape[0], 1, -1).split(self._widths, dim=2)
         q, k = self.q_norm(q, ctx), self.k_norm(k, ctx)
         size = self.shape.head_dim

@@ -15,7 +15,7 @@ from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.layers.head_rows import picked_heads
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.mixer import Mixer
-from cadence.models.layers.norm import RMSNorm
+from cadence.models.layers.norm import RMSNorm, UnscaledNorm
 from cadence.models.layers.positions.rotary import NoRotary, Rotary
 from cadence.models.layers.rank_share import HeadShare, Held
 
@@ -33,8 +33,8 @@ class AttentionSpec:
 class HeadNorms:
     """Norms applied to each head of the queries and of the keys, before rotation."""
 
-    q: RMSNorm
-    k: RMSNorm  # with the eps of q
+    q: RMSNorm | UnscaledNorm
+    k: RMSNorm | UnscaledNorm  # with the eps of q
 
 
 class Attention(Mixer):
@@ -82,7 +82,8 @@ class Attention(Mixer):
 
     @property
     def kv(self) -> LayerKV:
-        return LayerKV(self.shape.num_kv_heads, self.shape.head_dim, self.shape.window)
+        shape = self.shape
+        return LayerKV(shape.num_kv_heads, shape.head_dim, shape.window, chunk=shape.chunk)
 
     @property
     def axes(self) -> AxesTable:
@@ -98,11 +99,11 @@ class Attention(Mixer):
 
     def mix(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         """projected [T, q + k + v] -> [T, Hq * D], before the last projection."""
-        qkv, going_on = self.heads(projected, ctx), self.going_on(ctx)
+        qkv, going_on = self.heads(projected, inputs, ctx), self.going_on(ctx)
         attended = ctx.attend(self.place, self.shape, qkv, inputs.rope_positions, self._rotation, going_on)
         return attended.view(attended.shape[0], -1)
 
-    def heads(self, projected: torch.Tensor, ctx: ForwardContext) -> Triple:
+    def heads(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> Triple:
         """projected [T, q + k + v] -> q [T, Hq, D], k and v [T, Hk, D]. For a family that changes them here: a norm
         over all heads at once."""
         q, k, v = projected.view(projected.shape[0], -1, self.shape.head_dim).split(self._heads, dim=1)

@@ -35,6 +35,7 @@ class ExpertsSpec:
     intermediate: int  # of each
     activation: str
     routing: Routing
+    weigh_inputs: bool = False  # shares multiply what goes into experts, of which each token takes one
 
 
 class ExpertProduct(Protocol):
@@ -110,6 +111,9 @@ class Experts(nn.Module):
         if not 0 < spec.routing.top_k <= spec.count:
             message = f"each token takes {spec.routing.top_k} of {spec.count} experts"
             raise ConfigError(message, "num_experts_per_tok")
+        if spec.weigh_inputs and spec.routing.top_k > 1:
+            message = f"each token takes {spec.routing.top_k} experts, whose inputs are weighed: one is supported"
+            raise ConfigError(message, "num_experts_per_tok")
         self.own = expert_part(spec.count, build.expert_ranks)
         width = range(spec.intermediate) if build.whole_experts else inner_part(spec.intermediate, build.ranks)
         self.is_all = len(self.own) == spec.count and len(width) == spec.intermediate
@@ -128,6 +132,7 @@ class Experts(nn.Module):
 
         self.experts = nn.ModuleList(expert(index) if index in self.own else Absent() for index in range(spec.count))
         self._gelu = gates_by_gelu(spec.activation)
+        self._weigh_inputs = spec.weigh_inputs
         self._product: ExpertProduct = DenseExperts(ExpertStack(gate_up, down, self.own.start))
         self._left = 2 * len(self.own)  # matrices that are not packed yet, if ever
         self.packed: KernelExperts | None = None  # once they are
@@ -135,7 +140,10 @@ class Experts(nn.Module):
             linear.when_packed = partial(self._packed_one, build)
 
     def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
-        return self._product.product(x, self.router(x, ctx), self._gelu, ctx)
+        routes = self.router(x, ctx)
+        if self._weigh_inputs:
+            x, routes = ctx.ops.experts.weigh_inputs(x, routes)
+        return self._product.product(x, routes, self._gelu, ctx)
 
     def after(
         self, norm: Norm, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext, *, terms: bool = False

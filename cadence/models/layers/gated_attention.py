@@ -28,7 +28,7 @@ class GatedAttention(Attention):
         gate = self.going_on(ctx).pick(projected[:, width : 2 * width], ctx.ops)
         return ctx.ops.states.sigmoid_gate(super().mix(projected, inputs, ctx), gate)
 
-    def heads(self, projected: torch.Tensor, ctx: ForwardContext) -> Triple:
+    def heads(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> Triple:
         heads, keys = self.shape.num_heads, self.shape.num_kv_heads
         by_head = projected.view(projected.shape[0], -1, self.shape.head_dim)
         q, _, k, v = by_head.split((heads, heads, keys, keys), dim=1)

@@ -7,7 +7,7 @@ from torch import nn
 
 from cadence.kernels.interface.ops import Triple
 from cadence.models.interface.build import BuildContext
-from cadence.models.interface.model import ForwardContext
+from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.derived import DerivedTable
 from cadence.models.layers.head_rows import pair_order
@@ -61,7 +61,7 @@ class HeadNormedAttention(Attention):
         self.k_norm = HeadLayerNorm(build, share.keys, size, pairs, apart=apart)
         self._eps = eps
 
-    def heads(self, projected: torch.Tensor, ctx: ForwardContext) -> Triple:
-        q, k, v = super().heads(projected, ctx)
+    def heads(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> Triple:
+        q, k, v = super().heads(projected, inputs, ctx)
         q = ctx.ops.head_layer_norm(q, self.q_norm.table, self._eps)
         return q, ctx.ops.head_layer_norm(k, self.k_norm.table, self._eps), v

@@ -50,11 +50,11 @@ class UnscaledNorm(nn.Module):
 
     def __init__(self, build: BuildContext, size: int, eps: float) -> None:
         super().__init__()
-        self._ones = torch.ones(size, dtype=build.dtype, device=build.device)
+        self.weight = torch.ones(size, dtype=build.dtype, device=build.device)
         self.eps = eps
 
     def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
-        return ctx.ops.rms_norm(x, self._ones, self.eps)
+        return ctx.ops.rms_norm(x, self.weight, self.eps)
 
 
 class UnfusedNorm(nn.Module):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from cadence.core.model.kv_spec import CROSS, FULL, SLIDING, KVLayout, LayerKV
+from cadence.core.model.kv_spec import CHUNKED, CROSS, FULL, SLIDING, KVLayout, LayerKV
 from cadence.device.base import Device
 from cadence.models.interface.model import LayerCache
 from cadence.runner.caches.keys_values import keys_and_values
@@ -15,6 +15,7 @@ from cadence.runner.caches.keys_values import keys_and_values
 VIEWS: dict[str, Callable[[LayerKV, KVLayout, int, Sequence[torch.Tensor]], LayerCache]] = {
     FULL: keys_and_values,
     SLIDING: keys_and_values,
+    CHUNKED: keys_and_values,
     CROSS: keys_and_values,
 }
 

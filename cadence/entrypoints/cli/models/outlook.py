@@ -30,7 +30,7 @@ class Outlook:
     max_model_len: int = 0
     kv_layers: int = 0  # that keep keys and values
     kv_bytes_per_token: int = 0  # of all of them, in the checkpoint's type; 0 = it has no cache of its own
-    window: int = 0  # tokens that layers with one keep; 0 = none has
+    window: int = 0  # tokens that layers with one, or with chunks, keep; 0 = none has
     state_layers: int = 0  # that keep a state of one size instead
 
     @property
@@ -63,9 +63,14 @@ def outlook(files: ModelFiles, model_impl: str, trust_remote_code: bool) -> Outl
         max_model_len=_length(hf),
         kv_layers=heads,
         kv_bytes_per_token=heads * kv * _BYTES.get(dtype, 2),
-        window=int(hf.get("sliding_window") or 0) if hf.get("use_sliding_window", True) else 0,
+        window=_window(hf),
         state_layers=layers - heads if hf.family not in (*ENCODERS, *ENCODER_DECODERS) else 0,
     )
+
+
+def _window(hf: HFConfig) -> int:
+    window = hf.get("sliding_window") if hf.get("use_sliding_window", True) else 0
+    return int(window or hf.get("attention_chunk_size") or 0)
 
 
 def machine_memory() -> int:

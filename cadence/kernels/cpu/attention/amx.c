@@ -230,6 +230,16 @@ INLINE __m512i bias_places(const Attention *a, const Plan *p, const Item *it, __
                             _mm512_set1_epi32((int32_t)a->reach - 1));
 }
 
+/* By row: the first key that a query sees, counted from the tile; where there are chunks, by the function of all ways to
+ * attend. */
+INLINE __m512i first_keys(const Attention *a, int64_t start, __m512i pos) {
+    if (!a->chunk) return _mm512_sub_epi32(pos, _mm512_set1_epi32((int32_t)a->before));
+    int32_t at[AMX_ROWS], first[AMX_ROWS];
+    _mm512_storeu_si512(at, pos);
+    for (int i = 0; i < AMX_ROWS; i++) first[i] = (int32_t)(first_key_of(a, start + at[i]) - start);
+    return _mm512_loadu_si512(first);
+}
+
 static Seen find_seen(const Attention *a, const Plan *p, const Item *it, int64_t start, int64_t m) {
     const __m512i numbers = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i none = _mm512_setzero_si512(), last = _mm512_set1_epi32((int32_t)it->num_rows - 1);
@@ -239,7 +249,7 @@ static Seen find_seen(const Attention *a, const Plan *p, const Item *it, int64_t
     __m512i pos = _mm512_add_epi32(query, _mm512_set1_epi32((int32_t)(it->first_pos - start)));
     __m512i end = _mm512_add_epi32(pos, _mm512_set1_epi32((int32_t)a->after + 1));
     end = _mm512_max_epi32(_mm512_min_epi32(end, most), none);
-    __m512i begin = _mm512_sub_epi32(pos, _mm512_set1_epi32((int32_t)a->before));
+    __m512i begin = first_keys(a, start, pos);
     begin = _mm512_min_epi32(_mm512_max_epi32(begin, none), end);
     int32_t begins[AMX_ROWS], ends[AMX_ROWS]; /* neither decreases */
     _mm512_storeu_si512(begins, begin);

@@ -1,5 +1,5 @@
-/* Attention over a paged cache: ragged queries, grouped heads, causal or both ways, window, soft-cap, bias by distance;
- * softmax in float32.
+/* Attention over a paged cache: ragged queries, grouped heads, causal or both ways, window or chunks, soft-cap, bias by
+ * distance; softmax in float32.
  * Over caches of float16 some of it may be done in float16: half.c; over those of bf16 with products of bf16:
  * amx.c.
  *

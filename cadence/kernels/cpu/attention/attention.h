@@ -87,7 +87,9 @@ typedef struct {
 } Scratch;
 
 /* A query at position pos sees the keys [first_key_of, end_of_keys); neither decreases with pos. */
-INLINE int64_t first_key_of(const Attention *a, int64_t pos) { return max64(pos - a->before, 0); }
+INLINE int64_t first_key_of(const Attention *a, int64_t pos) {
+    return a->chunk ? pos - pos % a->chunk : max64(pos - a->before, 0);
+}
 INLINE int64_t end_of_keys(const Attention *a, const Item *it, int64_t pos) {
     return min64(pos + 1 + a->after, it->num_keys);
 }

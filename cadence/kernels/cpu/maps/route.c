@@ -40,7 +40,7 @@ static void soften(float *logits, int64_t count) {
     for (int64_t e = 0; e < count; e++) logits[e] /= total;
 }
 
-/* Of NaN, the first ones: whatever a row holds, its ids are those of experts. */
+/* shares: with sigmoids, the logits. Of NaN, the first ones: whatever a row holds, its ids are those of experts. */
 static void take_highest(const struct route *r, const float *shares, int32_t *ids, float *taken) {
     uint8_t is_taken[MOST_EXPERTS] = {0};
     float total = 0.0f;
@@ -48,7 +48,8 @@ static void take_highest(const struct route *r, const float *shares, int32_t *id
         int64_t best = -1;
         for (int64_t e = 0; e < r->experts; e++)
             if (!is_taken[e] && (best < 0 || shares[e] > shares[best])) best = e;
-        is_taken[best] = 1, ids[k] = (int32_t)best, taken[k] = shares[best];
+        is_taken[best] = 1, ids[k] = (int32_t)best;
+        taken[k] = r->sigmoid ? 1.0f / (1.0f + expf(-shares[best])) : shares[best];
         total += taken[k];
     }
     for (int64_t k = 0; k < r->top_k; k++) {
@@ -70,7 +71,7 @@ static void route_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
             WITH_DTYPE(r->dtype, route_logits(logits, x, r, DTYPE, F16);)
         }
         for (int64_t e = 0; e < r->experts; e++) logits[e] = rounded_to(logits[e], (int)r->dtype);
-        soften(logits, r->experts);
+        if (!r->sigmoid) soften(logits, r->experts);
         take_highest(r, logits, r->ids + row * r->top_k, r->shares + row * r->top_k);
     }
 }

@@ -98,7 +98,8 @@ struct attention {
     const int32_t *rows, *query_start, *seq_lens, *table;
     const float *bias;     /* [num_heads, 2 * reach - 1], or NULL */
     int64_t reach;         /* as in DistanceBias of interface/attention_batch.py */
-    int64_t before, after; /* keys around its own that a query sees, at most */
+    int64_t before, after; /* keys around its own that a query sees, at most ... */
+    int64_t chunk;         /* ... and none before the beginning of its chunk of so many; 0: there are none */
     int64_t table_stride, q_token, q_head, k_block, v_block; /* as in write_kv */
     int64_t num_seqs, num_heads, num_kv_heads, dim, block_size;
     int64_t dtype, cache_dtype;
@@ -147,7 +148,16 @@ struct route {
     int32_t *ids;
     float *shares;
     const void *x, *weight;
-    int64_t rows, width, experts, top_k, x_stride, renormalise, rounded, dtype, weight_dtype;
+    int64_t rows, width, experts, top_k, x_stride, renormalise, rounded, sigmoid, dtype, weight_dtype;
+};
+
+/* Of tokens with one route each: out = x times the share of its row; ones [rows] = 1, the shares of what comes out. */
+struct weigh_inputs {
+    char *out;
+    float *ones;
+    const char *x;
+    const float *shares;
+    int64_t rows, width, x_stride, dtype;
 };
 
 /* cos_sin [max_len, 2 * half]. */
@@ -180,6 +190,15 @@ struct scale {
     int64_t rows, width, x_stride;
     Float factor;
     int64_t dtype, out_dtype;
+};
+
+/* Row r of out is row r of x times factors[at[r]]. */
+struct scale_rows {
+    char *out;
+    const char *x;
+    const float *factors;
+    const int64_t *at;
+    int64_t rows, width, x_stride, dtype;
 };
 
 /* out [rows, width]: column i is column order[i] of x. */

@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from cadence.kernels.triton.attention.attention_tile import is_seen, load_bias
+from cadence.kernels.triton.attention.attention_tile import first_seen, is_seen, load_bias
 from cadence.kernels.triton.common.private import is_interpreted
 
 _LEAST_SCALE = tl.constexpr((127 - 64) << 23)  # 2^-64 as bits: smaller ones do not lower exponents further
@@ -93,11 +93,11 @@ def _load_tile(
 
 
 @triton.jit
-def _is_stored(key, pos, key_end, WINDOW: tl.constexpr):
-    """Beyond key_end and before the windows of all rows lies whatever the pool held before."""
+def _is_stored(key, pos, key_end, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
+    """Beyond key_end and before what all rows see lies whatever the pool held before."""
     stored = key < key_end
-    if WINDOW > 0:
-        stored = stored & (key > tl.min(pos, 0) - WINDOW)
+    if WINDOW > 0 or CHUNK > 0:
+        stored = stored & (key >= first_seen(tl.min(pos, 0), WINDOW, CHUNK))
     return stored
 
 
@@ -138,7 +138,7 @@ def fold_bytes(
     acc, total, top, q, inverse, pos, key_begin, key_end,
     k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
     DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr,
-    WINDOW: tl.constexpr, BOTH: tl.constexpr, SOFTCAP: tl.constexpr, REACH: tl.constexpr,
+    WINDOW: tl.constexpr, CHUNK: tl.constexpr, BOTH: tl.constexpr, SOFTCAP: tl.constexpr, REACH: tl.constexpr,
     MASKED: tl.constexpr, PRECISION: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
     """As `fold_keys`: acc, q [rows, DIM_PAD]; q, inverse by `even_queries`. TURNED, for few rows: keys on the left, acc
@@ -155,7 +155,7 @@ def fold_bytes(
         key = tile + lead
         values = whole(v, q.dtype)
         if MASKED:
-            v_scale = tl.where(_is_stored(key, pos, key_end, WINDOW), v_scale, 0.0)
+            v_scale = tl.where(_is_stored(key, pos, key_end, WINDOW, CHUNK), v_scale, 0.0)
         exponent, power, fraction = _split_scale(v_scale)
         if TURNED:
             score = tl.dot(whole(k, q.dtype), q, input_precision=PRECISION)
@@ -169,7 +169,7 @@ def fold_bytes(
             score += bias * 1.4426950408889634
         score += _by_key(exponent, TURNED)
         if MASKED:
-            seen = is_seen(_by_key(key, TURNED), _by_row(pos, TURNED), key_end, WINDOW, BOTH)
+            seen = is_seen(_by_key(key, TURNED), _by_row(pos, TURNED), key_end, WINDOW, CHUNK, BOTH)
             score = tl.where(seen, score, float("-inf"))
         new_top = tl.maximum(top, tl.max(score, AXIS))
         shrink = tl.exp2(top - new_top)

@@ -128,7 +128,7 @@ class LongAttention:
     def span(self, run: LongRun, kv: Pair, shape: AttentionShape) -> tuple[int, int]:
         """Which of a run's queries it takes: from the first to one past the last; none: equal."""
         sizes, end = self._sizes, run.before + run.count
-        special = shape.window or shape.softcap or shape.bias.reach
+        special = shape.window or shape.chunk or shape.softcap or shape.bias.reach
         if end < sizes.least or special or not self._attend.suits(kv[0], shape):
             return 0, 0
         first = -(-run.before // sizes.unit) * sizes.unit

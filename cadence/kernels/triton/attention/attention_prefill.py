@@ -1,8 +1,8 @@
 """Attention for sequences with many queries each.
 
 A program takes one kv head and a block of queries of one sequence: the query heads that share the kv head times BLOCK_Q
-queries are the rows of its matrices. It walks the keys its queries can see from position 0 on (with a window, from the
-first tile that holds a visible key), so a query's result is the same whatever block it falls in.
+queries are the rows of its matrices. It walks the keys its queries can see from position 0 on (with a window or a
+chunk, from the first tile that holds a visible key), so a query's result is the same whatever block it falls in.
 """
 
 # ruff: noqa: N803 - capitals mark compile-time constants
@@ -17,7 +17,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention.attention_bytes import even_queries, fold_bytes
-from cadence.kernels.triton.attention.attention_tile import bias_lines, fold_keys
+from cadence.kernels.triton.attention.attention_tile import bias_lines, first_seen, fold_keys
 from cadence.kernels.triton.common.launch import quick
 
 
@@ -49,7 +49,7 @@ def _attend(
     table_stride, q_token, q_head, k_block, v_block,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_PAD: tl.constexpr, BLOCK_Q: tl.constexpr,
     DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr,
-    WINDOW: tl.constexpr, BOTH: tl.constexpr, SOFTCAP: tl.constexpr, REACH: tl.constexpr,
+    WINDOW: tl.constexpr, CHUNK: tl.constexpr, BOTH: tl.constexpr, SOFTCAP: tl.constexpr, REACH: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     # Late blocks see the most keys: they start first.
@@ -93,45 +93,46 @@ def _attend(
     full_begin = 0
     full_end = full_end // KEYS * KEYS
     bias_line = bias_lines(bias_ptr, head, HEADS, REACH)
-    if WINDOW > 0:
-        seen_begin = tl.maximum(low - WINDOW + 1, 0) // KEYS * KEYS
-        full_begin = tl.minimum((tl.maximum(high - WINDOW, 0) + KEYS - 1) // KEYS * KEYS, seen_end)
+    if WINDOW > 0 or CHUNK > 0:
+        seen_begin = tl.maximum(first_seen(low, WINDOW, CHUNK), 0) // KEYS * KEYS
+        first_of_last = tl.maximum(first_seen(high - 1, WINDOW, CHUNK), 0)
+        full_begin = tl.minimum((first_of_last + KEYS - 1) // KEYS * KEYS, seen_end)
         full_end = tl.maximum(full_begin, full_end)
     if k_ptr.dtype.element_ty.primitive_bitwidth == 8:
         HALF: tl.constexpr = tl.float32 if q_ptr.dtype.element_ty == tl.float32 else tl.float16
         even, inverse = even_queries(q, HALF)
-        if WINDOW > 0:
+        if WINDOW > 0 or CHUNK > 0:
             acc, total, top = fold_bytes(
                 acc, total, top, even, inverse, pos, seen_begin, full_begin,
                 k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
-                DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, BOTH, SOFTCAP, REACH, True, PRECISION, False,
+                DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, CHUNK, BOTH, SOFTCAP, REACH, True, PRECISION, False,
             )  # fmt: skip
         acc, total, top = fold_bytes(
             acc, total, top, even, inverse, pos, full_begin, full_end,
             k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
-            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, BOTH, SOFTCAP, REACH, False, PRECISION, False,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, CHUNK, BOTH, SOFTCAP, REACH, False, PRECISION, False,
         )  # fmt: skip
         acc, total, top = fold_bytes(
             acc, total, top, even, inverse, pos, full_end, seen_end,
             k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
-            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, BOTH, SOFTCAP, REACH, True, PRECISION, False,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, CHUNK, BOTH, SOFTCAP, REACH, True, PRECISION, False,
         )  # fmt: skip
     else:
-        if WINDOW > 0:
+        if WINDOW > 0 or CHUNK > 0:
             acc, total, top = fold_keys(
                 acc, total, top, q, pos, seen_begin, full_begin,
                 k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
-                DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, BOTH, SOFTCAP, REACH, True, PRECISION,
+                DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, CHUNK, BOTH, SOFTCAP, REACH, True, PRECISION,
             )  # fmt: skip
         acc, total, top = fold_keys(
             acc, total, top, q, pos, full_begin, full_end,
             k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
-            DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, BOTH, SOFTCAP, REACH, False, PRECISION,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, CHUNK, BOTH, SOFTCAP, REACH, False, PRECISION,
         )  # fmt: skip
         acc, total, top = fold_keys(
             acc, total, top, q, pos, full_end, seen_end,
             k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
-            DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, BOTH, SOFTCAP, REACH, True, PRECISION,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, CHUNK, BOTH, SOFTCAP, REACH, True, PRECISION,
         )  # fmt: skip
 
     if PDL:
@@ -197,7 +198,8 @@ def attend_prefill(
         table.stride(0), q.stride(0), q.stride(1), k.stride(0), v.stride(0),
         HEADS=heads, KV_HEADS=shape.num_kv_heads, GROUP=per_kv, GROUP_PAD=group_pad, BLOCK_Q=block_q,
         DIM=dim, DIM_PAD=max(triton.next_power_of_2(dim), 16), BLOCK_SIZE=k.shape[2], KEYS=tile.keys,
-        WINDOW=shape.window, BOTH=shape.seen_around(batch.sees)[1] > 0, SOFTCAP=shape.softcap > 0.0, REACH=bias.reach,
+        WINDOW=shape.window, CHUNK=shape.chunk, BOTH=shape.seen_around(batch.sees)[1] > 0,
+        SOFTCAP=shape.softcap > 0.0, REACH=bias.reach,
         PRECISION="tf32x3" if q.dtype is torch.float32 else "tf32", PDL=pdl,
         num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,
     )  # fmt: skip

@@ -18,7 +18,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention.attention_bytes import even_queries, fold_bytes
-from cadence.kernels.triton.attention.attention_tile import bias_lines, fold_keys
+from cadence.kernels.triton.attention.attention_tile import bias_lines, first_seen, fold_keys
 from cadence.kernels.triton.common.launch import quick
 from cadence.kernels.triton.common.private import num_processors
 
@@ -73,8 +73,9 @@ def _attend(
     bias_ptr, scale, softcap, table_stride, q_token, q_head, k_block, v_block,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_PAD: tl.constexpr,
     QUERIES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-    KEYS: tl.constexpr, WINDOW: tl.constexpr, BOTH: tl.constexpr, SOFTCAP: tl.constexpr, REACH: tl.constexpr,
-    SPLITS: tl.constexpr, PRECISION: tl.constexpr, SINGLE: tl.constexpr, WHOLE: tl.constexpr, PDL: tl.constexpr,
+    KEYS: tl.constexpr, WINDOW: tl.constexpr, CHUNK: tl.constexpr, BOTH: tl.constexpr, SOFTCAP: tl.constexpr,
+    REACH: tl.constexpr, SPLITS: tl.constexpr, PRECISION: tl.constexpr, SINGLE: tl.constexpr, WHOLE: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     BYTES: tl.constexpr = k_ptr.dtype.element_ty.primitive_bitwidth == 8
     kv_head = tl.program_id(0)
@@ -102,8 +103,8 @@ def _attend(
 
     # Even shares in whole tiles; a short sequence is one share, which saves the merge.
     low = 0
-    if WINDOW > 0:
-        low = tl.maximum(seq_len - count - WINDOW + 1, 0) // KEYS * KEYS
+    if WINDOW > 0 or CHUNK > 0:
+        low = tl.maximum(first_seen(seq_len - count, WINDOW, CHUNK), 0) // KEYS * KEYS
     share = tl.cdiv(tl.cdiv(seq_len - low, KEYS), SPLITS) * KEYS
     if seq_len - low <= WHOLE:
         share = WHOLE
@@ -122,28 +123,28 @@ def _attend(
         even, inverse = even_queries(q, HALF)
         turned = tl.zeros([DIM_PAD, ROWS], tl.float32)
         full = key_begin  # keys before it are seen by every query, in whole tiles
-        if WINDOW == 0:
+        if WINDOW == 0 and CHUNK == 0:
             seen_by_all = seq_len if BOTH else seq_len - count + 1
             full = tl.maximum(tl.minimum(key_end, seen_by_all) // KEYS * KEYS, key_begin)
             turned, total, top = fold_bytes(
                 turned, total, top, even.T, inverse, pos, key_begin, full,
                 k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
-                DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, BOTH, SOFTCAP, REACH, False, PRECISION, True,
+                DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, CHUNK, BOTH, SOFTCAP, REACH, False, PRECISION, True,
             )  # fmt: skip
         turned, total, top = fold_bytes(
             turned, total, top, even.T, inverse, pos, full, key_end,
             k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
-            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, BOTH, SOFTCAP, REACH, True, PRECISION, True,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, CHUNK, BOTH, SOFTCAP, REACH, True, PRECISION, True,
         )  # fmt: skip
         acc = turned.T
     else:
         acc, total, top = fold_keys(
             tl.zeros([ROWS, DIM_PAD], tl.float32), total, top, q, pos, key_begin, key_end,
             k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
-            DIM, DIM_PAD, BLOCK_SIZE, KEYS, 1, WINDOW, BOTH, SOFTCAP, REACH, True, PRECISION,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, 1, WINDOW, CHUNK, BOTH, SOFTCAP, REACH, True, PRECISION,
         )  # fmt: skip
 
-    # A row may have seen no key of this share: it lies outside its window, or holds the keys of later queries only.
+    # A row may have seen no key of this share: it lies outside its window or chunk, or holds keys of later queries.
     some = tl.where(total > 0.0, total, 1.0)
     result = acc / some[:, None]
     if parts == 1:
@@ -248,7 +249,8 @@ def attend_split(
         HEADS=heads, KV_HEADS=shape.num_kv_heads, GROUP=per_kv, GROUP_PAD=group_pad,
         QUERIES=queries, ROWS=max(queries * group_pad, 8 if k.element_size() == 1 else 16),
         DIM=dim, DIM_PAD=max(triton.next_power_of_2(dim), 16),
-        BLOCK_SIZE=k.shape[2], KEYS=tile.keys, WINDOW=shape.window, BOTH=shape.seen_around(batch.sees)[1] > 0,
+        BLOCK_SIZE=k.shape[2], KEYS=tile.keys, WINDOW=shape.window, CHUNK=shape.chunk,
+        BOTH=shape.seen_around(batch.sees)[1] > 0,
         SOFTCAP=shape.softcap > 0.0, REACH=bias.reach, SPLITS=splits,
         PRECISION="tf32x3" if q.dtype is torch.float32 else "tf32", SINGLE=sequences.start == 0 and max_queries == 1,
         WHOLE=max(tile.whole, tile.keys), PDL=pdl, num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,

@@ -9,13 +9,24 @@ import triton.language as tl
 
 
 @triton.jit
-def is_seen(key, pos, key_end, WINDOW: tl.constexpr, BOTH: tl.constexpr):
-    """Whether queries at `pos` see keys below key_end: those up to their own or, with BOTH, all; within the window."""
+def first_seen(pos, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
+    """Positions of queries, with a window or a chunk -> those of the first keys that they see: never before those of
+    queries before them. Below 0: all are seen from the beginning on."""
+    if CHUNK > 0:
+        return pos // CHUNK * CHUNK
+    else:
+        return pos - WINDOW + 1
+
+
+@triton.jit
+def is_seen(key, pos, key_end, WINDOW: tl.constexpr, CHUNK: tl.constexpr, BOTH: tl.constexpr):
+    """Whether queries at `pos` see keys below key_end: those up to their own or, with BOTH, all; within the window or
+    the chunk."""
     seen = key < key_end
     if not BOTH:
         seen = seen & (key <= pos)
-    if WINDOW > 0:
-        seen = seen & (key > pos - WINDOW)
+    if WINDOW > 0 or CHUNK > 0:
+        seen = seen & (key >= first_seen(pos, WINDOW, CHUNK))
         if BOTH:
             seen = seen & (key < pos + WINDOW)
     return seen
@@ -42,7 +53,7 @@ def fold_keys(
     acc, total, top, q, pos, key_begin, key_end,
     k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap, bias_line,
     DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr, RUN: tl.constexpr,
-    WINDOW: tl.constexpr, BOTH: tl.constexpr, SOFTCAP: tl.constexpr, REACH: tl.constexpr,
+    WINDOW: tl.constexpr, CHUNK: tl.constexpr, BOTH: tl.constexpr, SOFTCAP: tl.constexpr, REACH: tl.constexpr,
     MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Takes keys [key_begin, key_end) into (acc, total, top): sums [rows, DIM_PAD], sums of weights and maxima [rows].
@@ -106,7 +117,7 @@ def fold_keys(
         if REACH > 0:
             score = score * scale + load_bias(bias_line[:, None], key, pos[:, None], REACH)
         if MASKED:
-            score = tl.where(is_seen(key, pos[:, None], key_end, WINDOW, BOTH), score, float("-inf"))
+            score = tl.where(is_seen(key, pos[:, None], key_end, WINDOW, CHUNK, BOTH), score, float("-inf"))
         new_top = tl.maximum(top, tl.max(score, 1) * unit)
         shrink = tl.exp2(top - new_top)
         weight = tl.exp2(score * unit - new_top[:, None])

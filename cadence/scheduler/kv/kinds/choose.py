@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cadence.core.model.kv_spec import CROSS, FULL, SLIDING, KVGroup, KVLayout
+from cadence.core.model.kv_spec import CHUNKED, CROSS, FULL, SLIDING, KVGroup, KVLayout
 from cadence.scheduler.kv.kinds.base import KVKind
+from cadence.scheduler.kv.kinds.chunked import ChunkedKind
 from cadence.scheduler.kv.kinds.cross import CrossKind
 from cadence.scheduler.kv.kinds.full import FullKind
 from cadence.scheduler.kv.kinds.sliding import SlidingKind
@@ -14,6 +15,7 @@ from cadence.scheduler.kv.kinds.sliding import SlidingKind
 KINDS: dict[str, Callable[[KVGroup, int, int], KVKind]] = {
     FULL: lambda group, block_size, in_flight: FullKind(block_size),
     SLIDING: lambda group, block_size, in_flight: SlidingKind(block_size, group.window, in_flight),
+    CHUNKED: lambda group, block_size, in_flight: ChunkedKind(block_size, group.window, in_flight),
     CROSS: lambda group, block_size, in_flight: CrossKind(block_size),
 }
 
