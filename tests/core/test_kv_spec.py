@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cadence.core.model.kv_spec import CROSS, FULL, KV_DTYPES, SCALED, SLIDING, KVGroup, LayerKV, plan_layout
+from cadence.core.model.kv_spec import CHUNKED, CROSS, FULL, KV_DTYPES, SCALED, SLIDING, KVGroup, LayerKV, plan_layout
 
 SIZE = 16
 DTYPES = st.sampled_from(sorted(KV_DTYPES))
 ANY_LAYER = st.builds(
     LayerKV, st.sampled_from([1, 2, 3, 8]), st.sampled_from([16, 24, 64, 128]), st.sampled_from([0, 32, 512])
 )
-MANY = st.lists(ANY_LAYER, min_size=1, max_size=40)
+IN_CHUNKS = st.builds(LayerKV, st.sampled_from([1, 4]), st.sampled_from([16, 64]), chunk=st.just(512))
+MANY = st.lists(ANY_LAYER | IN_CHUNKS, min_size=1, max_size=40)
 
 
 def layer_bytes(layer: LayerKV, dtype: str) -> int:
@@ -32,7 +33,7 @@ def test_every_layer_is_in_one_group_of_its_window(layers: list[LayerKV], dtype:
     layout = plan_layout(layers, SIZE, dtype)
     assert sorted(index for group in layout.groups for index in group.layers) == list(range(len(layers)))
     for number, group in enumerate(layout.groups):
-        assert {(layers[index].kind, layers[index].window) for index in group.layers} == {(group.kind, group.window)}
+        assert {(layers[index].kind, layers[index].reach) for index in group.layers} == {(group.kind, group.window)}
         assert {layout.places[index].group for index in group.layers} == {number}
     assert len(layout.groups) <= 12
 
@@ -44,6 +45,17 @@ def test_layers_that_pass_have_one_place_together() -> None:
     assert layout.block_bytes == layer_bytes(layers[1], "float32")
     assert len(set(layout.places)) == 1 and layout.groups == (KVGroup(FULL, 0, (0, 1, 2)),)
     assert layout.of_layers([0, 1, 2]) == layout
+
+
+def test_chunks_have_groups_of_their_own_beside_windows_of_as_many_tokens() -> None:
+    layers = [LayerKV(2, 16, chunk=64), LayerKV(2, 16, 64), LayerKV(2, 16)] * 2
+    layout = plan_layout(layers, SIZE, "float32")
+    assert layout.groups == (KVGroup(FULL, 0, (2, 5)), KVGroup(CHUNKED, 64, (0, 3)), KVGroup(SLIDING, 64, (1, 4)))
+    assert layout.of_layers([0, 2]).groups == (
+        KVGroup(FULL, 0, (1,)),
+        KVGroup(CHUNKED, 64, (0,)),
+        KVGroup(SLIDING, 64, ()),
+    )
 
 
 def test_cross_attention_has_groups_of_its_own_that_share_slots_with_the_others() -> None:

@@ -26,7 +26,7 @@ from cadence.scheduler.features.states.feature import StateSnapshots
 from cadence.scheduler.features.states.snapshots import Snapshots
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_model import ToyDevice, expected_output, make_layout, work
-from tests.helpers.toy_source import SOURCE, needed_by
+from tests.helpers.toy_source import SOURCE, needed_by, window_of
 from tests.helpers.toy_states import ToyStates
 
 
@@ -66,7 +66,7 @@ class Flight:
             start = min(start, computed_by_now.get(row, start))  # drafts were planned for that may not be kept
             end = computed + count + (self.num_forwards - 1) * self.plan.width * (lines > 0)
             for group, table in zip(layout.groups, self.tables[row], strict=True):
-                ahead.update(needed_by(group.window, table, start, end, size) if start < end else ())
+                ahead.update(needed_by(window_of(group), table, start, end, size) if start < end else ())
         return ahead - {0}
 
 
@@ -119,7 +119,7 @@ class ToyEngine:
 
     @property
     def windows(self) -> tuple[int, ...]:
-        return tuple(group.window for group in self.layout.groups)
+        return tuple(window_of(group) for group in self.layout.groups)
 
     @property
     def device_is_busy(self) -> bool:

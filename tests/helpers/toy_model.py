@@ -16,7 +16,7 @@ from cadence.core.failure import Failure, FailureCode
 from cadence.core.inputs.encoder_input import ENCODER
 from cadence.core.model.kv_spec import KVLayout, plan_layout
 from cadence.core.sampling_params import SamplingParams
-from tests.helpers.toy_source import SOURCE, layer_of, source_entries, source_of
+from tests.helpers.toy_source import SOURCE, first_visible, layer_of, source_entries, source_of, window_of
 from tests.helpers.toy_states import ToyStates, state_of
 
 VOCAB = 11
@@ -24,7 +24,7 @@ BROKEN = Failure(FailureCode.BAD_LOGITS, "not a number")  # what the toy device 
 
 
 def make_layout(windows: tuple[int, ...], block_size: int) -> KVLayout:
-    """A group of one layer for each window or SOURCE, in ascending order."""
+    """A group of one layer for each window, SOURCE or what `chunks_of` says, in ascending order."""
     return plan_layout([layer_of(window) for window in windows], block_size, "bfloat16")
 
 
@@ -40,10 +40,6 @@ def make_request(
 def entry_of(token: int, position: int, visible: list[int]) -> int:
     """What a layer stores for a token: it depends on everything the token sees."""
     return hash((token, position, *visible))
-
-
-def first_visible(window: int, position: int) -> int:
-    return max(0, position - window + 1) if window else 0
 
 
 def entries_of(tokens: list[int], window: int) -> list[int]:
@@ -213,7 +209,7 @@ class ToyDevice:
                     source = [self._slot(table, past) for past in range(row.new.payloads[ENCODER])]
                     value = entry_of(row.tokens[position], position, source)
                     continue
-                first = first_visible(group.window, position)
+                first = first_visible(window_of(group), position)
                 visible = [self._slot(table, past) for past in range(first, position)]
                 value = entry_of(row.tokens[position], position, visible)
                 block = table[position // self.layout.block_size]

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.device
 
 SIZE, PER_GROUP = 4, 3
 DEVICE = CpuDevice(1)
-LAYERS = st.builds(LayerKV, st.sampled_from([1, 2, 3]), st.sampled_from([8, 12, 32]), st.sampled_from([0, 32, 512]))
+_HEADS, _DIMS = st.sampled_from([1, 2, 3]), st.sampled_from([8, 12, 32])
+LAYERS = st.builds(LayerKV, _HEADS, _DIMS, st.sampled_from([0, 32, 512]))
+LAYERS |= st.builds(LayerKV, _HEADS, _DIMS, chunk=st.just(32))
 
 
 @given(st.lists(LAYERS, min_size=1, max_size=14), st.sampled_from(sorted(KV_DTYPES)))

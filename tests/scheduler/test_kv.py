@@ -11,13 +11,15 @@ from cadence.scheduler.kv.coordinator import KVCoordinator
 from cadence.scheduler.kv.free_list import FreeList
 from cadence.scheduler.kv.hashing import extend_hashes, root_digest
 from cadence.scheduler.kv.kinds.block import Block, PoolBlocks, RequestBlocks
-from cadence.scheduler.kv.kinds.full import FullKind
+from cadence.scheduler.kv.kinds.choose import kinds_of
+from cadence.scheduler.kv.kinds.chunked import ChunkedKind
 from cadence.scheduler.kv.kinds.sliding import SlidingKind
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.kv.pool import BlockPool
 from cadence.scheduler.kv.prefix import PrefixIndex
 from cadence.scheduler.kv.sizing import blocks_needed, check_pool, max_len_that_fits
 from tests.helpers.toy_model import make_layout
+from tests.helpers.toy_source import chunks_of, first_visible
 
 
 def ids(blocks: object) -> list[int]:
@@ -114,17 +116,17 @@ def test_hash_chain_is_the_same_computed_at_once_or_bit_by_bit() -> None:
 def brute_force_hit(window: int, size: int, cached: set[int], limit: int) -> int:
     """The longest prefix in blocks such that the next query finds all it reads."""
     for end in range(limit, 0, -1):
-        first = max(0, end * size - window + 1) if window else 0
+        first = first_visible(window, end * size)
         if all(position // size in cached for position in range(first, end * size)):
             return end
     return 0
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-@pytest.mark.parametrize("window", [0, 1, 2, 3, 4, 5, 8, 9])
+@pytest.mark.parametrize("window", [0, 1, 2, 3, 4, 5, 8, 9, *[chunks_of(count) for count in (1, 2, 3, 4, 8, 9)]])
 def test_longest_hit_of_one_kind_is_that_of_brute_force(window: int, size: int) -> None:
     rng = random.Random(0)
-    kind = SlidingKind(size, window, 1) if window else FullKind(size)
+    (kind,) = kinds_of(make_layout((window,), size), 1)
     hashes = [bytes([number]) for number in range(12)]
     for _ in range(100):
         cached = {number for number in range(12) if rng.random() < 0.7}
@@ -135,7 +137,7 @@ def test_longest_hit_of_one_kind_is_that_of_brute_force(window: int, size: int) 
 
 def test_longest_hit_of_all_groups_is_acceptable_to_each_and_the_longest_such() -> None:
     rng = random.Random(1)
-    windows, size = (0, 3, 6), 2
+    windows, size = (0, 3, chunks_of(6)), 2
     coordinator = KVCoordinator(make_layout(windows, size), 1)
     hashes = [bytes([number]) for number in range(10)]
     for _ in range(300):
@@ -179,12 +181,48 @@ def test_a_window_is_given_back_exactly_when_no_query_reads_it() -> None:
         assert group.first_needed(group.next_release(group.first_needed(computed))) == group.first_needed(computed) + 1
 
 
+@pytest.mark.parametrize(("chunk", "size"), [(6, 2), (4, 4), (3, 4), (10, 4), (1, 2), (9, 2)])
+def test_a_chunk_is_given_back_exactly_when_the_next_begins(chunk: int, size: int) -> None:
+    """As soon as no query reads a block, and not before; blocks that two chunks share with the second."""
+    group = ChunkedKind(size, chunk, 1)
+    for computed in range(60):
+        first = group.first_needed(computed)
+        assert first == computed // chunk * chunk // size
+        gone = group.next_release(first)
+        assert gone > computed and group.first_needed(gone - 1) == first < group.first_needed(gone)
+
+
 def test_request_holds_no_more_than_the_peak_says() -> None:
-    for window, size, chunk, depth in ((3, 2, 1, 1), (4, 4, 5, 2), (1, 2, 3, 2), (7, 1, 2, 1)):
-        group = SlidingKind(size, window, chunk * depth)
-        for confirmed in range(40):
-            end = confirmed + chunk * depth
-            assert -(-end // size) - group.first_needed(confirmed) <= group.peak_blocks(end, source_len=0)
+    for window, size, piece, depth in ((3, 2, 1, 1), (4, 4, 5, 2), (1, 2, 3, 2), (7, 1, 2, 1)):
+        for kind in (SlidingKind, ChunkedKind):
+            group = kind(size, window, piece * depth)
+            for confirmed in range(40):
+                end = confirmed + piece * depth
+                assert -(-end // size) - group.first_needed(confirmed) <= group.peak_blocks(end, source_len=0)
+
+
+@pytest.mark.parametrize(("chunk", "size", "in_flight"), [(6, 2, 1), (4, 4, 8), (3, 4, 5), (10, 4, 3), (6, 4, 2)])
+def test_the_peak_of_chunks_is_reached(chunk: int, size: int, in_flight: int) -> None:
+    """Admission reserves no block that is never held."""
+    group = ChunkedKind(size, chunk, in_flight)
+    held = [-(-(done + in_flight) // size) - group.first_needed(done) for done in range(100)]
+    assert max(held) == group.peak_blocks(1000, source_len=0)
+
+
+def test_a_prefix_hit_takes_only_the_chunk_it_ends_in() -> None:
+    manager = KVManager(make_layout((0, chunks_of(6)), 2), 40, caching=True, in_flight_tokens=8)
+    first, tokens = manager.new_tables(""), list(range(17))
+    manager.begin(first, manager.find_prefix(first, tokens, read=True), 17)
+    manager.register(first, tokens, 0, 8)
+    manager.release_outside(first, 16)
+    assert first.firsts == [0, 6]
+    second = manager.new_tables("")
+    hit = manager.find_prefix(second, tokens, read=True)
+    assert hit.num_blocks == 8 and ids(hit.tables[1]) == [0] * 6 + ids(first.tables[1][6:8])
+    at_the_end = manager.find_prefix(manager.new_tables(""), tokens[:13], read=True)
+    assert at_the_end.num_blocks == 6 and ids(at_the_end.tables[1]) == [0] * 6, (
+        "a chunk begins: nothing of it is needed"
+    )
 
 
 def test_fits_counts_cached_blocks_that_nobody_uses_as_free_only_once() -> None:
@@ -217,7 +255,7 @@ def test_blocks_from_bytes() -> None:
     assert layout.block_bytes == 64
 
 
-@pytest.mark.parametrize("windows", [(0,), (0, 8), (8,), (0, 4, 9)])
+@pytest.mark.parametrize("windows", [(0,), (0, 8), (8,), (0, 4, 9), (0, chunks_of(8)), (4, chunks_of(9))])
 def test_longest_request_that_fits(windows: tuple[int, ...]) -> None:
     layout = make_layout(windows, 4)
     for num_blocks in range(1, 60):

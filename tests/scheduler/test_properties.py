@@ -24,11 +24,12 @@ from cadence.scheduler.request_state import NO_ROW, Status
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_engine import Outcome, ToyEngine, make_config, runs_of
 from tests.helpers.toy_model import BROKEN, VOCAB, entries_of, expected_output, make_layout, make_request
-from tests.helpers.toy_source import MAX_SOURCE, SOURCE, source_of
+from tests.helpers.toy_source import MAX_SOURCE, SOURCE, chunks_of, source_of
 from tests.helpers.wide import examples
 
 MAX_LEN = 28
 LAYOUTS = ((0,), (0,), (0, 6), (5,), (0, 3, 7), (SOURCE, 0), (SOURCE, 0, 5), (SOURCE, SOURCE, 0))  # windows
+LAYOUTS += ((0, chunks_of(6)), (chunks_of(5),), (0, 3, chunks_of(8)))
 DEVICE_PROCESSOR = SimpleNamespace(on_device=True)
 SOURCES = ([3], [1, 2, 3], [4] * MAX_SOURCE, [*range(9)], [*range(10)])
 SHARED = [[1, 2, 3, 4, 5, 6, 7, 8] * 3, [1, 2, 3, 4, 9, 9, 9, 9] * 3, [5] * 24]
