@@ -224,7 +224,7 @@ _FAMILIES: dict[str, Callable[[Metadata], dict[str, Any]]] = {
     **DECODER_FAMILIES,
     **STATE_FAMILIES,
 }
-_WITH_EXPERTS = ("llama", "qwen3moe", "granitemoe", *STATES_WITH_EXPERTS)
+_WITH_EXPERTS = ("llama", "qwen3moe", "granitemoe", "llama4", *STATES_WITH_EXPERTS)
 
 
 def architectures() -> list[str]:

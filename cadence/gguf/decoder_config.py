@@ -12,6 +12,8 @@ from cadence.gguf.metadata import Metadata
 
 _EPS = "attention.layer_norm_epsilon"
 _STARCODER2_WINDOW = 4096
+_LLAMA4_CHUNK, _LLAMA4_GROWTH, _LLAMA4_UNROTATED = 8192, 0.1, 4  # every so-many-th layer does not rotate
+_LLAMA4_WITHOUT_NORMS = 128  # experts: that release norms no queries and keys
 _TWO_NORMS = "blk.0.attn_norm_2.weight"  # of a Falcon
 
 
@@ -34,6 +36,29 @@ def _granite_factors(meta: Metadata) -> dict[str, Any]:
         "attention_multiplier": meta.number("attention.scale", 1.0),
         "logits_scaling": meta.number("logit_scale", 1.0),
         "mlp_bias": meta.has_tensor("blk.0.ffn_up.bias"),
+    }
+
+
+def _llama4(meta: Metadata) -> dict[str, Any]:
+    """Chunks, and how queries grow, are those of all of them."""
+    if meta.integer("attention.sliding_window", _LLAMA4_CHUNK) == 0:
+        raise WeightsError(f"{meta.file.path}: a Llama 4 without chunks is not read from GGUF files")
+    count, taken = experts(meta)
+    config = rope_decoder(meta, "Llama4ForCausalLM", "llama4_text")
+    layers = config["num_hidden_layers"]
+    return config | {
+        "num_local_experts": count,
+        "num_experts_per_tok": taken,
+        "intermediate_size": meta.integer("expert_feed_forward_length"),
+        "intermediate_size_mlp": config["intermediate_size"],
+        "interleave_moe_layer_step": meta.integer("interleave_moe_layer_step"),
+        "use_qk_norm": count != _LLAMA4_WITHOUT_NORMS,
+        "attention_chunk_size": _LLAMA4_CHUNK,
+        "layer_types": [kind.replace("sliding", "chunked") for kind in layer_types(meta, 4)],
+        "no_rope_layers": [(index + 1) % _LLAMA4_UNROTATED != 0 for index in range(layers)],
+        "attn_temperature_tuning": True,
+        "floor_scale": _LLAMA4_CHUNK,
+        "attn_scale": _LLAMA4_GROWTH,
     }
 
 
@@ -192,6 +217,7 @@ DECODER_FAMILIES: Mapping[str, Callable[[Metadata], dict[str, Any]]] = {
     "gptneox": _gpt_neox,
     "granite": _granite,
     "granitemoe": _granite_moe,
+    "llama4": _llama4,
     "mpt": _mpt,
     "olmo2": _olmo2,
     "phi2": _phi2,

@@ -13,6 +13,7 @@ from cadence.core.shown import shown
 from cadence.gguf.metadata import Metadata
 
 _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192  # the same in every Llama 3.1, 3.2 and 3.3
+_LLAMA4_HIGH = 1.0  # there nothing lies between frequencies that are divided and those that are not
 
 
 def rope_decoder(meta: Metadata, architecture: str, model_type: str, kv_heads: int = 0) -> dict[str, Any]:
@@ -88,17 +89,18 @@ def _llama3_scaling(meta: Metadata) -> dict[str, Any] | None:
     if factor == 1.0:
         return None
     theta, dim = meta.number("rope.freq_base", 10_000.0), 2 * len(divisors)
+    low, high = _LLAMA3_LOW, _LLAMA4_HIGH if meta.arch == "llama4" else _LLAMA3_HIGH
     for index, divisor in enumerate(divisors):
         # Over the length of pretraining.
         turns = _LLAMA3_ORIGINAL * max(theta, 1.0) ** (-2 * index / dim) / (2 * math.pi)
-        smooth = min(max((turns - _LLAMA3_LOW) / (_LLAMA3_HIGH - _LLAMA3_LOW), 0.0), 1.0)
+        smooth = min(max((turns - low) / (high - low), 0.0), 1.0) if high > low else float(turns >= low)
         if abs(1 / ((1 - smooth) / factor + smooth) - divisor) > 1e-3 * divisor:
             raise WeightsError(f"{meta.file.path}: tensor 'rope_freqs.weight' is not a Llama 3 scaling by {factor}")
     return {
         "rope_type": "llama3",
         "factor": factor,
-        "low_freq_factor": _LLAMA3_LOW,
-        "high_freq_factor": _LLAMA3_HIGH,
+        "low_freq_factor": low,
+        "high_freq_factor": high,
         "original_max_position_embeddings": _LLAMA3_ORIGINAL,
     }
 

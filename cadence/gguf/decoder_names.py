@@ -40,6 +40,19 @@ _GRANITE_EXPERTS = (
     TensorName("blk.{}.ffn_up_exps", f"{_LAYER}.block_sparse_moe.input_linear.*"),
     TensorName("blk.{}.ffn_down_exps", f"{_LAYER}.block_sparse_moe.output_linear.*"),
 )
+_LLAMA4_MLP = f"{_LAYER}.feed_forward"
+_LLAMA4 = (
+    *TOP,
+    *NORMS,
+    *QUERY_KEY,
+    *VALUE_AND_OUTPUT,
+    *(
+        TensorName(f"blk.{{}}.ffn_{part}{end}", f"{_LLAMA4_MLP}{inside}.{part}_proj")
+        for end, inside in (("", ""), ("_shexp", ".shared_expert"), ("_exps", ".experts.*"))
+        for part in ("gate", "up", "down")
+    ),
+    TensorName("blk.{}.ffn_gate_inp", f"{_LLAMA4_MLP}.router"),
+)
 _GRANITE = (*TOP, *NORMS, *LLAMA_QUERY_KEY, *VALUE_AND_OUTPUT)
 _OLMO2 = (*TOP, *_AFTER, *_QKV, *QK_NORMS, *MLP)
 _GEMMA = (
@@ -148,6 +161,7 @@ DECODER_PLACES: Mapping[str, tuple[TensorName, ...]] = {
     "gptneox": _GPT_NEOX,
     "granite": (*_GRANITE, *MLP),
     "granitemoe": (*_GRANITE, *_GRANITE_EXPERTS),
+    "llama4": _LLAMA4,
     "mpt": _MPT,
     "olmo2": _OLMO2,
     "phi2": _PHI2,

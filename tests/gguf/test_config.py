@@ -75,6 +75,26 @@ def test_llama3_scaling_is_read_off_its_divisors(tmp_path: Path) -> None:
         config_of(tmp_path, tensors={"rope_freqs.weight": divisors_np[::-1].copy()})
 
 
+LLAMA4 = {"expert_count": 16, "expert_used_count": 1, "expert_feed_forward_length": 32, "interleave_moe_layer_step": 1}
+
+
+def test_what_files_of_llama4_do_not_say(tmp_path: Path) -> None:
+    """Nor how queries grow; norms of queries and keys are told by the number of experts, and nothing lies between
+    frequencies that are divided and those that are not."""
+    said = {"factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0, "original_max_position_embeddings": 8192}
+    wavelengths = 2 * np.pi * 500000.0 ** (np.arange(0, 64, 2) / 64)
+    divisors_np = np.where(wavelengths > 8192, 16.0, 1.0).astype(np.float32)
+    config = config_of(tmp_path, "llama4", {"rope_freqs.weight": divisors_np}, block_count=5, **LLAMA4)
+    assert config["rope_scaling"] == {"rope_type": "llama3", **said}
+    assert (config["intermediate_size"], config["intermediate_size_mlp"]) == (32, 64)
+    assert config["layer_types"] == ["chunked_attention"] * 3 + ["full_attention", "chunked_attention"]
+    assert config["no_rope_layers"] == [True, True, True, False, True] and config["use_qk_norm"]
+    assert (config["attention_chunk_size"], config["floor_scale"], config["attn_scale"]) == (8192, 8192, 0.1)
+    assert not config_of(tmp_path, "llama4", **LLAMA4 | {"expert_count": 128})["use_qk_norm"]
+    with pytest.raises(WeightsError, match="a Llama 4 without chunks is not read"):
+        config_of(tmp_path, "llama4", attention__sliding_window=0, **LLAMA4)
+
+
 def test_longrope_of_phi3(tmp_path: Path) -> None:
     factors = {
         "rope_factors_long.weight": np.linspace(1, 4, 24, dtype=np.float32),

@@ -27,15 +27,21 @@ pytestmark = pytest.mark.device
 
 DECODERS = (
     "bloom", "cohere", "cohere_norms_tied", "cohere2_tied", "exaone4", "falcon", "falcon_grouped", "gemma1", "glm",
-    "glm4", "gptj", "gpt_neox", "gpt_neox_in_turn", "granite", "granite_moe", "mpt", "olmo2", "olmo3", "phi",
-    "stablelm", "stablelm_norms", "starcoder2",
+    "glm4", "gptj", "gpt_neox", "gpt_neox_in_turn", "granite", "granite_moe", "llama4_chunks_of_all", "mpt",
+    "olmo2", "olmo3", "phi", "stablelm", "stablelm_norms", "starcoder2",
 )  # fmt: skip
 STATES = (
     "mamba", "mamba_bias", "falcon_mamba", "mamba2_one_group", "jamba", "bamba_one_group", "granite_hybrid_one_group",
     "granite_hybrid_dense_one_group", "falcon_h1_gate_first", "falcon_h1_without_norm", "lfm2", "qwen3_next_routed",
 )  # fmt: skip
 EXACT_STATES = [family for family in STATES if "falcon_h1" not in family]  # whose factors are not in the matrices
-ALWAYS = ("falcon_grouped", "granite_moe", "stablelm_norms", "starcoder2")  # of what files have otherwise, one each
+ALWAYS = (
+    "falcon_grouped",
+    "granite_moe",
+    "llama4_chunks_of_all",
+    "stablelm_norms",
+    "starcoder2",
+)  # of what files have otherwise, one each
 ALWAYS += ("mamba2_one_group", "jamba", "granite_hybrid_one_group", "falcon_h1_gate_first", "qwen3_next_routed")
 
 

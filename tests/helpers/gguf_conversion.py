@@ -41,6 +41,7 @@ ARCHITECTURES = {
     "GraniteMoeHybridForCausalLM": MODEL_ARCH.GRANITE_HYBRID,
     "JambaForCausalLM": MODEL_ARCH.JAMBA,
     "Lfm2ForCausalLM": MODEL_ARCH.LFM2,
+    "Llama4ForCausalLM": MODEL_ARCH.LLAMA4,
     "Mamba2ForCausalLM": MODEL_ARCH.MAMBA2,
     "MambaForCausalLM": MODEL_ARCH.MAMBA,
     "MptForCausalLM": MODEL_ARCH.MPT,
@@ -151,6 +152,19 @@ def _granite(config: Config, name: str, values: torch.Tensor) -> Named:
         yield from _mamba2(config, name, values)
 
 
+def _llama4(config: Config, name: str, values: torch.Tensor) -> Named:
+    """Matrices of experts, which a checkpoint has the other way round, gate and up in one."""
+    layer = f"blk.{_layer(name)}"
+    if name.endswith("experts.gate_up_proj"):
+        gate, up = values.transpose(1, 2).chunk(2, dim=1)
+        yield f"{layer}.ffn_gate_exps.weight", gate
+        yield f"{layer}.ffn_up_exps.weight", up
+    elif name.endswith("experts.down_proj"):
+        yield f"{layer}.ffn_down_exps.weight", values.transpose(1, 2)
+    else:
+        yield name, values
+
+
 def _apart(config: Config, name: str, values: torch.Tensor) -> Named:
     """Queries, keys and values of each head of keys -> all queries, all keys, all values."""
     if "query_key_value" in name:
@@ -239,6 +253,7 @@ _CHANGES: dict[MODEL_ARCH, Callable[[Config, str, torch.Tensor], Named]] = {
     MODEL_ARCH.GRANITE_MOE: _granite,
     MODEL_ARCH.JAMBA: _mamba,
     MODEL_ARCH.LFM2: _lfm2,
+    MODEL_ARCH.LLAMA4: _llama4,
     MODEL_ARCH.MAMBA: _mamba,
     MODEL_ARCH.MAMBA2: _mamba2,
     MODEL_ARCH.QWEN3NEXT: _qwen3_next,

@@ -15,7 +15,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "block_count": ("num_hidden_layers", "n_layer", "n_layers"),
     "context_length": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
     "embedding_length": ("hidden_size", "n_embd", "d_model"),
-    "feed_forward_length": ("intermediate_size", "ffn_hidden_size", "n_inner"),
+    "feed_forward_length": ("intermediate_size_mlp", "intermediate_size", "ffn_hidden_size", "n_inner"),
     "attention.head_count": ("num_attention_heads", "n_head", "n_heads"),
     "attention.head_count_kv": ("num_key_value_heads", "num_kv_heads"),
     "attention.key_length": ("head_dim",),
@@ -32,6 +32,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "expert_feed_forward_length": ("moe_intermediate_size",),
     "expert_shared_feed_forward_length": ("shared_expert_intermediate_size", "shared_intermediate_size"),
     "use_parallel_residual": ("use_parallel_residual",),
+    "interleave_moe_layer_step": ("interleave_moe_layer_step",),
     "full_attention_interval": ("full_attention_interval",),
     "shortconv.l_cache": ("conv_L_cache",),
     "ssm.conv_kernel": ("conv_kernel", "mamba_d_conv", "linear_conv_kernel_dim"),
@@ -76,6 +77,8 @@ def _attention(config: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str,
         said["attention.head_count_kv"] = 1
     if config["model_type"] in ("cohere2", "exaone4", "olmo3"):
         said["attention.sliding_window_pattern"] = [kind == _ROTATES_ALL_KINDS[1] for kind in config["layer_types"]]
+    if config["model_type"] == "llama4_text":
+        said["expert_feed_forward_length"] = config["intermediate_size"]
     if found["feed_forward_length"] is None:
         said["feed_forward_length"] = 4 * hidden
     if config["model_type"] == "lfm2" and config["block_auto_adjust_ff_dim"]:

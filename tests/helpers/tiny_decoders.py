@@ -101,5 +101,8 @@ UNLIKE_OTHERS = ("bloom", "cohere_norms", "gpt_neox", "granite_moe", "llama4", "
 DECODERS_IN_GGUF: dict[str, Callable[[], Any]] = {
     "cohere_norms_tied": _of("Cohere", use_qk_norm=True, tie_word_embeddings=True),
     "cohere2_tied": _of("Cohere2", sliding_window=WINDOW, tie_word_embeddings=True),
+    "llama4_chunks_of_all": partial(
+        _llama4, interleave_moe_layer_step=2, attention_chunk_size=8192, floor_scale=8192, attn_scale=0.1
+    ),
     "starcoder2_wide": _of("Starcoder2", hidden_size=256, intermediate_size=256, num_hidden_layers=2),
 }

@@ -21,7 +21,8 @@ from cadence.models.layers.tempered_attention import Temperatures, TemperedAtten
 from cadence.models.llama import ATTENTION_RULES, IGNORED, NORM_RULES, OUTER_RULES, PREFIXES
 from cadence.models.weight_map import Rule, WeightMap
 
-_BLOCK = "model.layers.*.feed_forward"
+_BLOCK, _EXPERT = "model.layers.*.feed_forward", "layers.*.mlp.routed.experts.*"
+_APART = "apart"  # of GGUF files and quantised checkpoints: a matrix of its own for each expert
 _CHUNKED, _FULL = "chunked_attention", "full_attention"
 _THETA = 500_000.0
 
@@ -32,8 +33,11 @@ _DENSE_RULES = (
 )
 _EXPERT_RULES = (
     Rule(f"{_BLOCK}.router.*", "layers.*.mlp.routed.router.*"),
-    Rule(f"{_BLOCK}.experts.*.gate_up_proj", "layers.*.mlp.routed.experts.*.gate_up.weight", transpose=True),
-    Rule(f"{_BLOCK}.experts.*.down_proj", "layers.*.mlp.routed.experts.*.down.weight", transpose=True),
+    Rule(f"{_BLOCK}.experts.*.gate_up_proj", f"{_EXPERT}.gate_up.weight", transpose=True),
+    Rule(f"{_BLOCK}.experts.*.down_proj", f"{_EXPERT}.down.weight", transpose=True),
+    Rule(f"{_BLOCK}.experts.*.gate_proj.*", f"{_EXPERT}.gate_up.*", part="gate", form=_APART),
+    Rule(f"{_BLOCK}.experts.*.up_proj.*", f"{_EXPERT}.gate_up.*", part="up", form=_APART),
+    Rule(f"{_BLOCK}.experts.*.down_proj.*", f"{_EXPERT}.down.*", form=_APART),
     Rule(f"{_BLOCK}.shared_expert.gate_proj.*", "layers.*.mlp.shared.gate_up.*", part="gate"),
     Rule(f"{_BLOCK}.shared_expert.up_proj.*", "layers.*.mlp.shared.gate_up.*", part="up"),
     Rule(f"{_BLOCK}.shared_expert.down_proj.*", "layers.*.mlp.shared.down.*"),
