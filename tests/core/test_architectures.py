@@ -28,7 +28,7 @@ from cadence.engine.source import find_source
         ("Lfm2MoeForCausalLM", "closest: Lfm2ForCausalLM"),
         ("GPTBigCodeForCausalLM", "a descendant of GPT"),
         ("DeepseekV3ForCausalLM", "LlamaForCausalLM"),
-        ("Llama4ForConditionalGeneration", "LlamaForCausalLM"),
+        ("MllamaForConditionalGeneration", "LlamaForCausalLM"),
         ("OlmoForCausalLM", "LlamaForCausalLM"),
         ("ArceeForCausalLM", "LlamaForCausalLM"),
         ("LEDForConditionalGeneration", "an encoder of another form; closest: BartForConditionalGeneration"),

@@ -185,13 +185,14 @@ def subject_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempP
     return cache(made)
 
 
-# One KV group, two over one pool, experts, cross attention; pictures, and such whose tokens see each other; states
-# alone, and beside attention.
+# One KV group, two over one pool, experts, chunks, cross attention; pictures, and such whose tokens see each other;
+# states alone, and beside attention.
 WITH_ENCODER = "bart"
 WITH_PICTURES = ("llava", "gemma3")
+WITH_CHUNKS = ("llama4_in_turn",)  # short ones, before which blocks come back: fewer requests wait for some
 WITHOUT_BLOCKS = ("mamba2",)  # a state in place of keys: no request waits for blocks
 WITH_STATES = (*WITHOUT_BLOCKS, "bamba")  # which seldom repeat themselves: tests/e2e/test_speculation.py has drafts
-FAMILIES = ("llama", "gemma2", "qwen3_moe", WITH_ENCODER, *WITH_PICTURES, *WITH_STATES)
+FAMILIES = ("llama", "gemma2", "qwen3_moe", *WITH_CHUNKS, WITH_ENCODER, *WITH_PICTURES, *WITH_STATES)
 SUBJECTS = [(family, way) for family in FAMILIES for way in WAYS]
 # Each option at least once, most of them together; the engine of the reference has no prefix cache.
 ALWAYS = [
@@ -199,6 +200,7 @@ ALWAYS = [
     ("llama", "stages, chunks of 16, tiny pool"),
     ("gemma2", "depth 2, tiny pool"),
     ("qwen3_moe", "depth 2, chunks of 16"),
+    ("llama4_in_turn", "stages, drafts, tiny pool, bursts of 4"),
     (WITH_ENCODER, "drafts, depth 2, tiny pool, bursts of 4"),
     ("llava", "drafts, depth 2, tiny pool, bursts of 4"),
     ("gemma3", "depth 2, chunks of 16"),
@@ -218,6 +220,7 @@ def test_same_request_same_tokens(subject_of: Callable[[str], Subject], family: 
     assert_same(cold, subject.alone)
     assert_same(warm, subject.alone)
     if "tiny pool" in way and family not in WITHOUT_BLOCKS:
-        assert sum(bool(cold[i].preemptions or warm[i].preemptions) for i in order) > COUNT // 3
+        least = COUNT // (5 if family in WITH_CHUNKS else 3)
+        assert sum(bool(cold[i].preemptions or warm[i].preemptions) for i in order) > least
     if "drafts" in way and family not in WITH_STATES:
         assert sum(cold[i].drafts.num_accepted + warm[i].drafts.num_accepted for i in order) > COUNT

@@ -82,7 +82,8 @@ DECODER_MODELS: dict[str, Callable[[], Any]] = {
         _llama4,
         interleave_moe_layer_step=2,
         use_qk_norm=False,
-        no_rope_layers=[1, 0, 1, 1, 1],
+        no_rope_layers=[1, 0, 0, 1],
+        num_hidden_layers=4,
         tie_word_embeddings=True,
     ),
     "mpt": _with_names_of_its_own(

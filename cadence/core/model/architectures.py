@@ -35,6 +35,7 @@ _DECODERS = {
     "JambaForCausalLM": "states.jamba",
     "Lfm2ForCausalLM": "states.lfm2",
     "Llama4ForCausalLM": "decoders.llama4",
+    "Llama4ForConditionalGeneration": "decoders.llama4",
     "LlamaForCausalLM": "llama",
     "Mamba2ForCausalLM": "states.mamba2",
     "MambaForCausalLM": "states.mamba",
@@ -144,7 +145,7 @@ UNSUPPORTED = (  # the first that fits counts
     Family(r"(gpt_?oss)", "experts and attention sinks", ()),
     Family(r"(gpt|bloom|falcon|mpt|codegen|starcoder|santacoder|stablelm)", "a descendant of GPT", _GPT),
     Family(r"(deepseek|kimi|glm4_?moe|minimax|dots|ernie|longcat|bailing|hunyuan|arctic|dbrx|grok)", _EXPERTS, _LLAMA),
-    Family(r"(llama4|mllama|llava|internvl|idefics|smolvlm|aria|ovis|molmo)", "Llama with experts or images", _LLAMA),
+    Family(r"(mllama|llava|internvl|idefics|smolvlm|aria|ovis|molmo)", "Llama with experts or images", _LLAMA),
     Family(
         r"(llama|yi|aquila|internlm|baichuan|olmo|granite|cohere|command|exaone|minicpm|glm|chatglm|smollm|solar|"
         r"nemotron|decilm|orion|xverse|apertus|arcee|seed|telechat|jais|persimmon|teleflm|step|hyperclova)",

@@ -42,7 +42,7 @@ _EXPERT_RULES = (
     Rule(f"{_BLOCK}.shared_expert.up_proj.*", "layers.*.mlp.shared.gate_up.*", part="up"),
     Rule(f"{_BLOCK}.shared_expert.down_proj.*", "layers.*.mlp.shared.down.*"),
 )
-_STACKS = (f"{_BLOCK}.experts.gate_up_proj", f"{_BLOCK}.experts.down_proj")
+_STACKS = ("**.feed_forward.experts.gate_up_proj", "**.feed_forward.experts.down_proj")
 _OTHER_PREFIXES = (("model.", "language_model.model."), ("lm_head.", "language_model.lm_head."))
 
 _DEFAULTS = {
@@ -62,13 +62,16 @@ _DEFAULTS = {
 }
 
 
+LLAMA4_WEIGHTS = WeightMap(
+    OUTER_RULES + ATTENTION_RULES + NORM_RULES + _DENSE_RULES + _EXPERT_RULES,
+    (*PREFIXES, *_OTHER_PREFIXES),
+    IGNORED,
+    stacks=_STACKS,
+)
+
+
 class Llama4ForCausalLM(DecoderLM):
-    weights = WeightMap(
-        OUTER_RULES + ATTENTION_RULES + NORM_RULES + _DENSE_RULES + _EXPERT_RULES,
-        (*PREFIXES, *_OTHER_PREFIXES),
-        IGNORED,
-        stacks=_STACKS,
-    )
+    weights = LLAMA4_WEIGHTS
 
     def __init__(self, hf: ConfigView, build: BuildContext) -> None:
         hf = WithDefaults(hf, _DEFAULTS)
@@ -95,6 +98,12 @@ class Llama4ForCausalLM(DecoderLM):
         super().__init__(gated_decoder(build, dims, attention, feed_forward))
 
 
+class Llama4ForConditionalGeneration(Llama4ForCausalLM):
+    """Its text alone: the tower stays in the files."""
+
+    weights = replace(LLAMA4_WEIGHTS, ignored=(*IGNORED, "**vision_model.**", "**multi_modal_projector.**"))
+
+
 @dataclass(frozen=True, slots=True)
 class _Layer:
     rotates: bool
@@ -106,9 +115,9 @@ def _layers(hf: ConfigView, build: BuildContext, count: int) -> list[_Layer]:
     interval = hf["no_rope_layer_interval"]
     rotates = hf.get("no_rope_layers") or [(index + 1) % interval != 0 for index in range(count)]
     kinds = hf.get("layer_types") or [_CHUNKED if turns else _FULL for turns in rotates]
-    for field, found in (("no_rope_layers", rotates), ("layer_types", kinds)):
-        if len(found) < count:
-            raise ConfigError(f"{field} names {len(found)} layers where num_hidden_layers is {count}", field=field)
+    if len(rotates) < count:
+        message = f"no_rope_layers names {len(rotates)} layers where num_hidden_layers is {count}"
+        raise ConfigError(message, field="no_rope_layers")
     if unknown := set(kinds) - {_CHUNKED, _FULL}:
         raise ConfigError(f"layer types {sorted(unknown)} are not supported", field="layer_types")
     chunk = build.window(hf["attention_chunk_size"] or None)
