@@ -239,8 +239,10 @@ def test_a_request_for_both_engines_goes_to_one_and_back_again(front: Front) -> 
     """One that is dropped frees its place, wherever it was."""
 
     async def check() -> None:
+        front.begun.clear()
         job = asyncio.ensure_future(front.stream([9, 9, 9]))
-        await asyncio.sleep(0.05)
+        while 9 not in front.begun:
+            await asyncio.sleep(0.001)
         with pytest.raises(InvalidRequestError, match="already running"):
             await front.stream([9, 9, 9])
         job.cancel()

@@ -175,11 +175,17 @@ def test_streams_are_those_of_one_engine(front: SharedFront, tiny_model: Callabl
 
 
 def test_engines_without_work_wait(front: SharedFront) -> None:
-    time.sleep(0.3)
+    """Once they have done what there was: a fifth of a core is more than heartbeats take."""
     processes = [psutil.Process(pid) for pid in front.llm.engine_pids]
-    before = [sum(process.cpu_times()[:2]) for process in processes]
-    time.sleep(1.5)
-    assert max(sum(p.cpu_times()[:2]) - b for p, b in zip(processes, before, strict=True)) < 0.3
+
+    def used() -> float:
+        before = [sum(process.cpu_times()[:2]) for process in processes]
+        time.sleep(1.5)
+        return max(sum(p.cpu_times()[:2]) - b for p, b in zip(processes, before, strict=True))
+
+    ends = time.monotonic() + 120
+    while used() >= 0.3:
+        assert time.monotonic() < ends
 
 
 @pytest.mark.parametrize("struck", mostly_wide([0, 1], [1]))

@@ -28,7 +28,7 @@ from tests.server.fake_llm import FakeLLM
 from tests.server.fake_process import FakeProcess
 from tests.server.helpers import ROOT, save_fake_model
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 # The regular expression takes longer than a life, and no other thread runs meanwhile.
 BAD_REGEX = """
 import asyncio, re
