@@ -137,13 +137,19 @@ class Front:
 
     async def streams(self, strike: Callable[[], None] = lambda: None) -> list[list[int]]:
         """The tokens of all; `strike` strikes while they run."""
+        jobs = await self._all_begun()
+        while any(job.done() for job in jobs):  # this process was held up meanwhile
+            await asyncio.gather(*jobs)
+            jobs = await self._all_begun()
+        strike()
+        return list(await asyncio.gather(*jobs))
+
+    async def _all_begun(self) -> list[asyncio.Future[list[int]]]:
         self.begun.clear()
         jobs = [asyncio.ensure_future(self.stream([5 + number, 6, 7])) for number in range(STREAMS)]
         while len(self.begun) < STREAMS:
             await asyncio.sleep(0.005)
-        assert not any(job.done() for job in jobs), "one was over before all had begun"
-        strike()
-        return list(await asyncio.gather(*jobs))
+        return jobs
 
     async def stream(self, prompt: list[int]) -> list[int]:
         params = SamplingParams(
