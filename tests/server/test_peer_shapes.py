@@ -133,7 +133,7 @@ def test_model_cards(serve: Serve) -> None:
         (card,) = client.get("/v1/models").json()["data"]
     keys = {"id", "object", "created", "owned_by", "root", "parent", "max_model_len", "permission", "input_modalities"}
     assert set(card) == keys and card["max_model_len"] == 1024 and card["parent"] is None
-    assert card["input_modalities"] == ["text"]
+    assert (card["input_modalities"], card["owned_by"]) == (["text"], "vllm")
     assert {"id", "object", "created", "allow_sampling", "allow_logprobs", "is_blocking"} <= set(card["permission"][0])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -23,6 +24,7 @@ from cadence.entrypoints.server.chat.tools.formats.registry import ROWS, tool_fo
 from cadence.entrypoints.server.chat.tools.schema import Schemas, schema_types
 from cadence.entrypoints.server.chat.tools.schema_budget import MAX_NODES, SchemaBudget
 from tests.helpers.wide import examples
+from tests.server.test_completions import Serve
 from tests.server.test_forced_calls import job
 from tests.server.tool_writers import WRITERS
 
@@ -182,3 +184,29 @@ def test_reading_an_answer_walks_over_each_schema_once(name: str, monkeypatch: p
     pieces = [*parser.push(WRITERS[name]([("f", {"a": "x"})] * 30)), *parser.finish()]
     assert before and any(isinstance(piece, CallStart) for piece in pieces)
     assert len(spent) - before <= 110, "nodes of the schema"
+
+
+FUNCTION = {"name": "f", "parameters": of({"anyOf": [{"type": "string"}, {"type": "null"}]})}
+ASKED = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4}
+WITH_TOOLS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {**ASKED, "tools": [{"type": "function", "function": FUNCTION}], "tool_choice": "required"},
+    "/v1/responses": {"input": "a", "max_output_tokens": 16, "tools": [{"type": "function", **FUNCTION}]},
+    "/v1/messages": {**ASKED, "tools": [{"name": "f", "input_schema": FUNCTION["parameters"]}]},
+}
+
+
+@pytest.mark.parametrize("path", WITH_TOOLS)
+def test_no_walk_is_on_the_event_loop(path: str, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    spend, walked, loop = SchemaBudget.spend, set[int](), list[int]()
+
+    def noted(self: SchemaBudget, nodes: int = 1) -> None:
+        walked.add(threading.get_ident())
+        spend(self, nodes)
+
+    monkeypatch.setattr(SchemaBudget, "spend", noted)
+    app = serve(tool_call_parser="qwen3_coder", enable_auto_tool_choice=True)
+    app.do(lambda: loop.append(threading.get_ident()))
+    with app.client() as client:
+        reply = client.post(path, json={"model": "fake", **WITH_TOOLS[path]})
+    assert reply.status_code == 200, reply.text
+    assert walked and loop and not walked & {*loop}
