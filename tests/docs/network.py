@@ -33,7 +33,7 @@ class Network:
         holder = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
         assert holder.stdout is not None
         if holder.stdout.readline().strip() != "up":
-            holder.wait(timeout=10)
+            holder.wait(timeout=120)
             return
         self._holder = holder
         self.enter = ["nsenter", "--preserve-credentials", "--user", "--net", "--target", str(holder.pid), "--"]
@@ -52,4 +52,4 @@ class Network:
 
     def close(self) -> None:
         if self._holder is not None:
-            self._holder.communicate(timeout=10)
+            self._holder.communicate(timeout=120)

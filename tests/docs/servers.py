@@ -45,7 +45,7 @@ class Server:
             self.process.wait(timeout=120)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(timeout=10)
+            self.process.wait(timeout=120)
 
 
 class Servers:
@@ -78,7 +78,7 @@ class Servers:
             except subprocess.TimeoutExpired:
                 continue
         waited.kill()
-        if waited.wait(timeout=10) != 0:
+        if waited.wait(timeout=120) != 0:
             raise block.error(f"the server does not answer at {url}:\n{server.log.read_text()[-4000:]}")
 
     def _start(self, block: Block, command: str, folder: Path, env: dict[str, str]) -> Server:

@@ -74,7 +74,7 @@ class Session:
                 self._python.wait(timeout=120)
             except subprocess.TimeoutExpired:
                 self._python.kill()
-                self._python.wait(timeout=10)
+                self._python.wait(timeout=120)
 
     def _write(self, block: Block) -> None:
         path = self.folder / block.file
@@ -120,7 +120,7 @@ class Session:
             self._printed, _ = process.communicate(timeout=BLOCK_S)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
-            self._printed, _ = process.communicate(timeout=10)
+            self._printed, _ = process.communicate(timeout=120)
             return f"still runs after {BLOCK_S} s"
         return f"exit status {process.returncode}" if process.returncode else ""
 
