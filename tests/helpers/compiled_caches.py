@@ -8,7 +8,7 @@ from typing import Any
 from tests.helpers.compiled import POINTERS, compile_for_gpu
 
 _COMMON = {"HEADS": 32, "KV_HEADS": 8, "GROUP": 4, "GROUP_PAD": 4, "BLOCK_SIZE": 16, "WINDOW": 0, "SOFTCAP": False}
-_COMMON |= {"BOTH": False, "REACH": 0}
+_COMMON |= {"CHUNK": 0, "BOTH": False, "REACH": 0}
 _SEEN = {"WINDOW": 65, "BOTH": True, "REACH": 128}  # both ways, within a window, with a bias
 _FLOATS = dict.fromkeys(("scale", "softcap", "eps", "k_fixed", "v_fixed"), "fp32")
 _WORDS = dict.fromkeys(("rows_ptr", "start_ptr", "lens_ptr", "table_ptr", "arrived_ptr"), "*i32")
@@ -88,6 +88,11 @@ FORMS = {
 }
 FORMS |= {
     f"{name} both ways, {cache}": partial(check, cache, "bfloat16", 64, **_SEEN)
+    for name, check in (("split attention", _split), ("prefill attention", _prefill))
+    for cache in ("int8", "bfloat16")
+}
+FORMS |= {
+    f"{name} in chunks, {cache}": partial(check, cache, "bfloat16", 128, CHUNK=8192)
     for name, check in (("split attention", _split), ("prefill attention", _prefill))
     for cache in ("int8", "bfloat16")
 }

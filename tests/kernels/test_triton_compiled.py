@@ -16,6 +16,8 @@ ALWAYS = [  # one of each kernel
     "split attention, int8, bfloat16, 128",
     "prefill attention, int8, bfloat16, 64",
     "prefill attention both ways, bfloat16",
+    "split attention in chunks, int8",
+    "prefill attention in chunks, bfloat16",
     "write_kv, int8, bfloat16, 64",
     "rope_write_kv, int8, bfloat16, 64",
     "one row, Q8_0, 512, bfloat16",
