@@ -11,6 +11,7 @@ import pytest
 from cadence import LLM, SamplingParams
 from cadence.core.model.architectures import ARCHITECTURES, ENCODER_DECODERS, ENCODERS, SEEING
 from cadence.device.calls import Calls, CommandGraph
+from cadence.models.registry import model_class
 from tests.helpers.tiny_models import FAMILIES
 from tests.helpers.tiny_states import STATE_FAMILIES
 from tests.helpers.wide import DIFFERENT, mostly_wide
@@ -61,5 +62,5 @@ def check(model: Path, monkeypatch: pytest.MonkeyPatch, **options: str) -> None:
 def test_every_registered_architecture_is_among_them(tiny_model: Callable[[str], Path]) -> None:
     families = [family for family in STATES_TOO if family not in SAME_LAYERS]
     configs = [json.loads((tiny_model(family) / "config.json").read_text()) for family in families]
-    tested = {config["architectures"][0] for config in configs}
-    assert set(ARCHITECTURES) - set(ENCODERS) - set(ENCODER_DECODERS) - set(SEEING) == tested
+    tested = {model_class(config["architectures"][0]) for config in configs}
+    assert {model_class(name) for name in {*ARCHITECTURES} - {*ENCODERS} - {*ENCODER_DECODERS} - {*SEEING}} == tested

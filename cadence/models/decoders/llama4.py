@@ -45,6 +45,8 @@ _EXPERT_RULES = (
 _STACKS = ("**.feed_forward.experts.gate_up_proj", "**.feed_forward.experts.down_proj")
 _OTHER_PREFIXES = (("model.", "language_model.model."), ("lm_head.", "language_model.lm_head."))
 
+_TOWER = ("**vision_model.**", "**multi_modal_projector.**")
+
 _DEFAULTS = {
     "rms_norm_eps": 1e-5,
     "num_key_value_heads": 8,
@@ -62,16 +64,13 @@ _DEFAULTS = {
 }
 
 
-LLAMA4_WEIGHTS = WeightMap(
-    OUTER_RULES + ATTENTION_RULES + NORM_RULES + _DENSE_RULES + _EXPERT_RULES,
-    (*PREFIXES, *_OTHER_PREFIXES),
-    IGNORED,
-    stacks=_STACKS,
-)
-
-
 class Llama4ForCausalLM(DecoderLM):
-    weights = LLAMA4_WEIGHTS
+    weights = WeightMap(
+        OUTER_RULES + ATTENTION_RULES + NORM_RULES + _DENSE_RULES + _EXPERT_RULES,
+        (*PREFIXES, *_OTHER_PREFIXES),
+        (*IGNORED, *_TOWER),
+        stacks=_STACKS,
+    )
 
     def __init__(self, hf: ConfigView, build: BuildContext) -> None:
         hf = WithDefaults(hf, _DEFAULTS)
@@ -98,10 +97,7 @@ class Llama4ForCausalLM(DecoderLM):
         super().__init__(gated_decoder(build, dims, attention, feed_forward))
 
 
-class Llama4ForConditionalGeneration(Llama4ForCausalLM):
-    """Its text alone: the tower stays in the files."""
-
-    weights = replace(LLAMA4_WEIGHTS, ignored=(*IGNORED, "**vision_model.**", "**multi_modal_projector.**"))
+Llama4ForConditionalGeneration = Llama4ForCausalLM  # its text alone: the tower stays in the files
 
 
 @dataclass(frozen=True, slots=True)
