@@ -83,6 +83,7 @@ def one_rank(directory: Path) -> Iterator[LLM]:
         yield llm
 
 
+@pytest.mark.timeout(900)  # half a minute of work, of Ray's eight processes, on a core that others use
 def test_a_cluster_of_its_own_comes_and_goes(directory: Path, one_rank: LLM) -> None:
     """In a process of its own, whose Ray nobody else uses."""
     script = f"""
@@ -95,7 +96,7 @@ print(len(psutil.Process().children(recursive=True)), flush=True)
 """
     place = tempfile.mkdtemp(prefix="r", dir="/tmp")  # names of Ray's sockets are long, and may not be longer
     environment = os.environ | {"TMPDIR": place}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=280, env=environment)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=880, env=environment)
     assert done.returncode == 0, done.stderr
     found, children = done.stdout.strip().splitlines()[-2:]
     assert eval(found) == tokens(one_rank)
