@@ -35,7 +35,7 @@ _DECODERS = {
     "JambaForCausalLM": "states.jamba",
     "Lfm2ForCausalLM": "states.lfm2",
     "Llama4ForCausalLM": "decoders.llama4",
-    "Llama4ForConditionalGeneration": "decoders.llama4",
+    "Llama4ForConditionalGeneration": "decoders.llama4:Llama4ForCausalLM",
     "LlamaForCausalLM": "llama",
     "Mamba2ForCausalLM": "states.mamba2",
     "MambaForCausalLM": "states.mamba",

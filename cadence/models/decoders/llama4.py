@@ -65,6 +65,8 @@ _DEFAULTS = {
 
 
 class Llama4ForCausalLM(DecoderLM):
+    """Of folders with a tower the text alone: the tower stays in the files."""
+
     weights = WeightMap(
         OUTER_RULES + ATTENTION_RULES + NORM_RULES + _DENSE_RULES + _EXPERT_RULES,
         (*PREFIXES, *_OTHER_PREFIXES),
@@ -95,9 +97,6 @@ class Llama4ForCausalLM(DecoderLM):
             return GatedMLP(build, dims.hidden, hf["intermediate_size_mlp"], dims.activation)
 
         super().__init__(gated_decoder(build, dims, attention, feed_forward))
-
-
-Llama4ForConditionalGeneration = Llama4ForCausalLM  # its text alone: the tower stays in the files
 
 
 @dataclass(frozen=True, slots=True)
