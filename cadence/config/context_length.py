@@ -21,6 +21,12 @@ UNSAID_LENGTH = 2048  # these were trained with, where their files say nothing
 ALREADY_SCALED = ("longrope", "su", "llama3", "default")  # max_position_embeddings is the extended length
 
 
+def window_of(hf: HFConfig) -> int:
+    """Tokens that layers with a window see, or those of a chunk; 0 = all are seen."""
+    window = hf.get("sliding_window") if hf.get("use_sliding_window", True) else 0
+    return int(window or hf.get("attention_chunk_size") or 0)
+
+
 def context_limit(hf: HFConfig) -> int:
     """The longest context that may be asked for."""
     return NO_LIMIT if hf.family in WITHOUT_ATTENTION else model_context_length(hf)

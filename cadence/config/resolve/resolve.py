@@ -8,7 +8,7 @@ import math
 
 from cadence.config.args import EngineArgs
 from cadence.config.caps import Caps
-from cadence.config.context_length import context_limit, model_context_length
+from cadence.config.context_length import context_limit, model_context_length, window_of
 from cadence.config.encoder_config import resolve_encoder
 from cadence.config.engine_config import (
     CacheConfig,
@@ -211,7 +211,7 @@ def _check_tables(model: ModelConfig, scheduler: SchedulerConfig, caps: Caps) ->
 def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves: bool) -> ModelConfig:
     limit, usual = context_limit(hf), model_context_length(hf)
     if args.disable_sliding_window:
-        limit = min(limit, _window(hf) or limit)
+        limit = min(limit, window_of(hf) or limit)
     wanted = min(limit, usual) if args.max_model_len in (None, -1) else args.max_model_len
     assert wanted is not None
     if not 1 <= wanted <= limit:
@@ -232,16 +232,9 @@ def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves
     )
 
 
-def _window(hf: HFConfig) -> int:
-    """Tokens that layers with a window see, or those of a chunk; 0 = all."""
-    window = hf.get("sliding_window") if hf.get("use_sliding_window", True) else 0
-    return int(window or hf.get("attention_chunk_size") or 0)
-
-
 def _why(limit: int, hf: HFConfig) -> str:
     if limit < model_context_length(hf):
-        limited = "window" if hf.get("sliding_window") else "chunk"
-        return f"the {limited} of {hf.name}, which disable_sliding_window does not let slide"
+        return f"the window or chunk of {hf.name}, which disable_sliding_window does not let slide"
     return f"the length {hf.name} was made for (a model extended by rope scaling says so in hf_overrides)"
 
 

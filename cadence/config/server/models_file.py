@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cadence.config.args import EngineArgs
-from cadence.config.command_line.yaml_text import yaml_content
+from cadence.config.command_line.yaml_text import read_content
 from cadence.config.server.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
 
@@ -70,13 +69,7 @@ def models_of(words: Sequence[str]) -> tuple[ModelEntry, ...]:
 
 def read_models(path: str) -> list[ModelEntry]:
     """A YAML or JSON file: {"models": [{"name": …, "model": …, "options": {…}, …}, …]}."""
-    try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
-        content = json.loads(text) if path.endswith(".json") else yaml_content(text)
-    except OSError as error:
-        raise ConfigError(f"--models {path}: {error.strerror}", _FIELD) from None
-    except ValueError as error:
-        raise ConfigError(f"--models {path}: {' '.join(str(error).split())}", _FIELD) from None
+    content = read_content(path, "--models", _FIELD)
     listed = content.get("models") if isinstance(content, dict) else None
     if not isinstance(listed, list) or not listed or set(content) != {"models"}:
         raise ConfigError(f"--models {path}: expected `models`, a list of models", _FIELD)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
-from cadence.config.command_line.yaml_text import yaml_content
+from cadence.config.command_line.yaml_text import read_content
 from cadence.config.server.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
 
@@ -31,13 +29,7 @@ def tenants_of(options: ServeOptions) -> tuple[TenantSpec, ...]:
 
 def read_tenants(path: str) -> tuple[TenantSpec, ...]:
     """A YAML or JSON file: {"tenants": [{"name": …, "api_keys": […], "weight": 2, …}, …]}."""
-    try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
-        content = json.loads(text) if path.endswith(".json") else yaml_content(text)
-    except OSError as error:
-        raise ConfigError(f"--tenant-config {path}: {error.strerror}", _FIELD) from None
-    except ValueError as error:
-        raise ConfigError(f"--tenant-config {path}: {' '.join(str(error).split())}", _FIELD) from None
+    content = read_content(path, "--tenant-config", _FIELD)
     listed = content.get("tenants") if isinstance(content, dict) else None
     if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_TENANTS or set(content) != {"tenants"}:
         raise ConfigError(f"--tenant-config {path}: expected `tenants`, a list of 1 to {MOST_TENANTS}", _FIELD)

@@ -44,7 +44,6 @@ _EXPERT_RULES = (
 )
 _STACKS = ("**.feed_forward.experts.gate_up_proj", "**.feed_forward.experts.down_proj")
 _OTHER_PREFIXES = (("model.", "language_model.model."), ("lm_head.", "language_model.lm_head."))
-
 _TOWER = ("**vision_model.**", "**multi_modal_projector.**")
 
 _DEFAULTS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from cadence.config.context_length import model_context_length
+from cadence.config.context_length import model_context_length, window_of
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.implemented import implemented
 from cadence.config.quantized import read_quantized
@@ -63,14 +63,9 @@ def outlook(files: ModelFiles, model_impl: str, trust_remote_code: bool) -> Outl
         max_model_len=_length(hf),
         kv_layers=heads,
         kv_bytes_per_token=heads * kv * _BYTES.get(dtype, 2),
-        window=_window(hf),
+        window=window_of(hf),
         state_layers=layers - heads if hf.family not in (*ENCODERS, *ENCODER_DECODERS) else 0,
     )
-
-
-def _window(hf: HFConfig) -> int:
-    window = hf.get("sliding_window") if hf.get("use_sliding_window", True) else 0
-    return int(window or hf.get("attention_chunk_size") or 0)
 
 
 def machine_memory() -> int:

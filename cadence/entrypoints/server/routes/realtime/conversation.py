@@ -50,7 +50,7 @@ def _checked(socket: WebSocket, state: ServerState) -> str:
     if getattr(socket.app.state, OPEN, 0) >= most:
         raise ApiError(429, f"The server is at its limit of {most} sessions; try again later.",
                        headers={"Retry-After": "10"})  # fmt: skip
-    state.data_parallel_rank(socket)
+    state.data_parallel_rank(socket)  # a wrong one is refused now, not at the first response
     return state.check_writer(socket.query_params.get("model"))
 
 
