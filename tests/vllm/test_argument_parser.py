@@ -145,7 +145,7 @@ def test_a_window_that_never_slides(tmp_path: Path) -> None:
         assert args.create_engine_config().model_config.max_model_len == length
     path.write_text(json.dumps({**plain, "sliding_window": 512}))
     assert EngineArgs(str(tmp_path), device="cpu").create_engine_config().model_config.max_model_len == 2048
-    with pytest.raises(ConfigError, match="max_model_len=513 is not between 1 and 512, the window of"):
+    with pytest.raises(ConfigError, match="max_model_len=513 is not between 1 and 512, the window or chunk of"):
         EngineArgs(str(tmp_path), disable_sliding_window=True, max_model_len=513, device="cpu").create_engine_config()
 
 
