@@ -26,6 +26,7 @@ RETRY_S = 0.5
 LEAVE_S = 0.5  # between two streams that are left
 STALL_S = 5.0  # of a client that does not read
 _KNOWN_EVERY = 8  # of hostile requests one is a fault that a server once had and one a form; the rest are generated
+READINESS = ("/readyz", "/health", "/ping", "/engine/state")  # routes that say whether the engine runs
 _STRIDE = 7919  # between two forms
 
 
@@ -199,8 +200,8 @@ def _code(body: bytes) -> str:
 
 
 def _tells_of_a_kill(case: Case, answer: Answer) -> bool:
-    """The engine is killed now and then: a question whether it is ready is answered so."""
-    return answer.status == 503 and case.request.target.startswith(("/readyz", "/health"))
+    """The engine is killed now and then: a question about it is answered so."""
+    return answer.status == 503 and case.request.target.startswith(READINESS)
 
 
 def _known(number: int) -> Case:

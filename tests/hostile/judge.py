@@ -14,8 +14,8 @@ ALLOWED = frozenset({200, 400, 401, 404, 405, 408, 413, 415, 429, 431})
 ANTHROPIC = "/v1/messages"
 _LEAKS = re.compile(
     r"Traceback|\w+Error\b|\w+Exception\b|object at 0x|<class |<function |pydantic|msgspec|starlette|fastapi|NoneType|"
-    r"\btokenizers\b|\bjinja2?\b|\btorch\b|\bzmq\b|asyncio|\.py\b|\bline \d+, in\b|\bpanicked\b|\bself\b|\bkwargs\b|"
-    r"[Ee]xpected `\w+`|\b[a-z_]+\(\) (got|takes|missing)|\bnot subscriptable\b|\bhas no attribute\b|"
+    r"\btokenizers\b|\bjinja2?\b|\btorch\b(?!\.save)|\bzmq\b|asyncio|\.py\b|\bline \d+, in\b|\bpanicked\b|\bself\b|"
+    r"\bkwargs\b|[Ee]xpected `\w+`|\b[a-z_]+\(\) (got|takes|missing)|\bnot subscriptable\b|\bhas no attribute\b|"
     r"\bunhashable\b|\bcodec can't\b|\blist index\b|\bmust be str, not\b|\bC (int|long|double)\b"
 )
 _LAST_EVENTS = ("message_stop", "response.completed", "response.incomplete", "response.failed", "error")

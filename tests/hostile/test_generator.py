@@ -123,6 +123,8 @@ SSE = {"content-type": "text/event-stream"}
         (_case(), Answer(400, JSON, b'{"detail": []}', "whole"), "documented shape"),
         (_case("/v1/messages"), Answer(400, JSON, _error(), "whole"), "documented shape"),
         (_case(), Answer(400, JSON, _error("KeyError: 'a'"), "whole"), "internal text"),
+        (_case(), Answer(400, JSON, _error("torch: bad file"), "whole"), "internal text"),
+        (_case(), Answer(400, JSON, _error("a tensor by torch.save"), "whole"), ""),
         (_case(), Answer(400, JSON, _error("'NoneType' has no len()"), "whole"), "internal text"),
         (_case(), Answer(400, JSON, _error("Expected `int`, got `str`"), "whole"), "internal text"),
         (_case(), Answer(400, JSON, _error("<Task object at 0x7f>"), "whole"), "internal text"),

@@ -23,6 +23,7 @@ EMBED, RERANK, SCORE, LABELS = "/v1/embeddings", "/v1/rerank", "/score", "/gener
 DOCUMENTS = {"query": "a", "documents": ["b"]}
 BAD: list[tuple[str, dict[str, Any], str, str]] = [
     (EMBED, {}, "input", "either input or messages"),
+    (EMBED, {"messages": None}, "messages", "either input or messages"),
     (EMBED, {"input": "a", "messages": [{"role": "user", "content": "a"}]}, "input", "either"),
     (EMBED, {"input": ""}, "input", "is empty"),
     (EMBED, {"input": ["a", ""]}, "input[1]", "is empty"),
@@ -74,6 +75,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     (LABELS, {"query": {}, "items": ["b"], "label_token_ids": [3]}, "query", "token ids"),
     (LABELS, {"query": "a", "items": [4], "label_token_ids": [3]}, "items", "list of texts"),
     (LABELS, {"query": [4], "items": [[5], [600]], "label_token_ids": [3]}, "items[1]", "out of range"),
+    (LABELS, {"query": "a", "items": ["b", "c " * 1024], "label_token_ids": [3]}, "items[1]", "maximum context length"),
 ]
 
 

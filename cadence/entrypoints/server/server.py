@@ -24,6 +24,7 @@ from cadence.config import env
 from cadence.config.args import EngineArgs
 from cadence.config.server.serve_options import ServeOptions
 from cadence.core.errors import EngineDeadError
+from cadence.core.memory import map_large_blocks
 from cadence.engine.log_format import escaped, set_up_logging
 from cadence.engine.log_queue import LogQueue, queue_output
 from cadence.engine.supervise.limits import SupervisorLimits
@@ -194,6 +195,7 @@ class ServerLifecycle:
     async def run(self, bound: socket.socket | None, on_serving: Callable[[], None]) -> int:
         """bound: None = connections come by `adopt`"""
         signals = StopSignals(self.on_signal)
+        map_large_blocks()  # bodies and answers of megabytes come and go
         gc.collect()
         gc.freeze()  # what the start made lives as long as the process
         self._spawn(self._watch_engine())

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from cadence.core.errors import ContextLengthError, InvalidRequestError
 
 
-def check_room(num_prompt: int, max_tokens: int | None, max_model_len: int) -> None:
-    """A limit of the client's own must fit after the prompt; None = whatever fits."""
+def check_room(num_prompt: int, max_tokens: int | None, max_model_len: int, prompt: str = "prompt") -> None:
+    """A limit of the client's own must fit after the prompt, which it sent as `prompt`; None = whatever fits."""
     if max_tokens is not None and num_prompt + max_tokens > max_model_len:
-        raise ContextLengthError(max_model_len, num_prompt, max_tokens)
+        raise as_sent(ContextLengthError(max_model_len, num_prompt, max_tokens), {"prompt": prompt})
 
 
 def as_sent(error: InvalidRequestError, sent_names: Mapping[str, str]) -> InvalidRequestError:

@@ -62,7 +62,8 @@ class PooledBody(RequestBody):
     def check(self) -> None:
         """What types alone do not say."""
         if (self.input is None) == (self.messages is None):
-            raise InvalidRequestError("give either input or messages", "input")
+            sent = self.model_fields_set & {"input", "messages"}
+            raise InvalidRequestError("give either input or messages", "messages" if sent == {"messages"} else "input")
         for number, message in enumerate(self.messages or ()):
             check_message(message, f"messages[{number}]")
         if self.continue_final_message and self.add_generation_prompt:

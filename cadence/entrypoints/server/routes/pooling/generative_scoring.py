@@ -93,7 +93,7 @@ async def _prompts(work: _LabelWork, state: ServerState) -> list[NamedPrompt]:
         where = f"items[{number}]"
         tokens = await _tokens(item, False, where, state)
         token_ids = tokens + query if body.item_first else query + tokens
-        check_room(len(token_ids), 1, max_model_len)
+        check_room(len(token_ids), 1, max_model_len, where)
         total = add_tokens(total, len(token_ids), where)
         prompts.append(NamedPrompt(token_ids, where))
         await asyncio.sleep(0)  # others have a turn between two of many short ones
