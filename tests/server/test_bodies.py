@@ -235,3 +235,24 @@ def test_nobody_waits_for_ever_for_large_bodies(monkeypatch: pytest.MonkeyPatch)
         assert await reader.run(bodies.SMALL_BODY + 1, int) == 0
 
     asyncio.run(ask())
+
+
+def test_the_event_loop_has_its_turns_between_two_large_bodies() -> None:
+    """An answer takes it several, and each might wait for a long step of a reader that never rests."""
+    began, ended = [], []
+
+    def read() -> None:
+        began.append(time.monotonic())
+        time.sleep(0.01)
+        ended.append(time.monotonic())
+        if len(ended) == 1:
+            raise ValueError("no body")
+
+    async def ask() -> None:
+        reader = bodies.BodyReader(JsonLimits(64, 500_000))
+        reads = (reader.run(bodies.SMALL_BODY + 1, read) for _ in range(3))
+        first, *others = await asyncio.gather(*reads, return_exceptions=True)
+        assert isinstance(first, ValueError) and others == [None, None]
+
+    asyncio.run(ask())
+    assert all(next_one - last >= bodies.PAUSE_S for last, next_one in zip(ended, began[1:], strict=False))

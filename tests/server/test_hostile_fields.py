@@ -79,3 +79,4 @@ def test_paths_of_adapters(serve: Serve, fake_model: Path) -> None:
         for path in ("a\0b", "/" + "a" * 300, "/a" * 3000):
             reply = client.post("/v1/load_lora_adapter", json={**body, "lora_path": path})
             assert reply.status_code == 400 and "lora_path cannot be" in reply.json()["error"]["message"], reply.text
+    assert "longer than 4096 characters" in reply.json()["error"]["message"]  # no component of it is looked at

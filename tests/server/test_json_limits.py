@@ -143,6 +143,14 @@ def test_numbers_nobody_can_hold_are_named(number: str) -> None:
         assert caught.value.param == field and caught.value.status == 400
 
 
+def test_a_large_body_is_not_searched_for_such_a_number() -> None:
+    """That would be one long call, which lets nobody else run: the parser's own words name the byte."""
+    raw = b'{"a": [' + b"1," * 200_000 + b"NaN]}"
+    with pytest.raises(ApiError, match=r"byte 400007") as caught:
+        decode_json(raw)
+    assert caught.value.param is None and caught.value.code == "invalid_json"
+
+
 @pytest.mark.parametrize(
     "arguments",
     ["[" * 2000 + "]" * 2000, f"[{'1,' * 200_000}1]", '"' + "x" * 2**20 + '"', "{"],

@@ -2,12 +2,13 @@
 
 A small body is read on the event loop, where that takes less time than handing it over. Large ones are read by one
 thread, one after the other in the order of their coming: between two of its steps the event loop has its turn, and
-the limits on what JSON may hold bound the longest of them.
+between two bodies several; the limits on what JSON may hold bound the longest step.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -23,6 +24,7 @@ from cadence.entrypoints.server.http.json_limits import JsonLimits, check_json
 BODY = "cadence.body"  # in the ASGI scope: the `Body` of this HTTP request
 SMALL_BODY = 2**16  # bytes
 READ_S = 60.0  # for a large body to be parsed and checked, the wait for its turn included
+PAUSE_S = 0.01  # between two large bodies: an answer takes the event loop more turns than one
 TRIM_S = 2.0  # after a large body, free memory goes back to the system, but no more often than this
 
 T = TypeVar("T")
@@ -82,7 +84,7 @@ class BodyReader:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(READ_S):
-                return await loop.run_in_executor(self._thread, function, *arguments)
+                return await loop.run_in_executor(self._thread, _and_pause, function, *arguments)
         except TimeoutError:
             raise unavailable("The server is still reading other large request bodies; try again later.") from None
         finally:
@@ -98,3 +100,10 @@ class BodyReader:
         content = body.take()
         check_json(content, self._limits)
         return make(content)
+
+
+def _and_pause(function: Callable[..., T], *arguments: object) -> T:
+    try:
+        return function(*arguments)
+    finally:
+        time.sleep(PAUSE_S)

@@ -14,6 +14,7 @@ from cadence.entrypoints.server.http.json_limits import JsonLimits, check_json
 
 MAX_ARGUMENTS = 2**20  # characters of a tool call's arguments, which are JSON in a string
 _ARGUMENT_LIMITS = JsonLimits(max_depth=64, max_values=100_000)
+_SEARCHED_BYTES = 2**18  # of JSON, for the field of a bad value; beyond that the parser's own words name the byte
 _MAX_DIGITS = 4000  # of an integer; Python reads 4300
 
 
@@ -26,7 +27,7 @@ def decode_json(raw: bytes) -> Any:
     except RecursionError:
         raise _invalid("it is nested too deeply") from None
     except msgspec.DecodeError as error:
-        where = _bad_value(raw)
+        where = _bad_value(raw) if len(raw) <= _SEARCHED_BYTES else ""
         why = f"{where} must be a finite number, or text without half a character" if where else str(error)
         raise _invalid(why, where or None) from None
 

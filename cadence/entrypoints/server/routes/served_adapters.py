@@ -11,6 +11,7 @@ from cadence.core.errors import ConfigError, InvalidRequestError
 from cadence.core.lora_request import LoRARequest
 
 MOST_ADAPTERS = 1024  # names
+_LONGEST_PATH = 4096  # characters; Linux has as many bytes
 _FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
@@ -82,6 +83,8 @@ class ServedAdapters:
 
 def _resolved(path: str) -> Path:
     """Refuses what no file system could name: a file there is looked for."""
+    if len(path) > _LONGEST_PATH:
+        raise InvalidRequestError(f"lora_path cannot be longer than {_LONGEST_PATH} characters", "lora_path")
     try:
         place = Path(path).resolve()
         (place / _FILES[0]).is_file()
