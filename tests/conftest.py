@@ -51,8 +51,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """One more than there are cores, for files that mostly wait (`tests/helpers/shared_work.py`)."""
-    return (yield) + 1
+    """More than there are cores, for files that mostly wait."""
+    from tests.helpers.shared_work import MOST_SPARE
+
+    cores = yield
+    return cores + min(cores, MOST_SPARE)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.arch.source import ROOT
-from tests.helpers.shared_work import LONGEST, MOSTLY_WAITING, SharedWorkScheduling
+from tests.helpers.shared_work import LONGEST, MOST_SPARE, MOSTLY_WAITING, SharedWorkScheduling
 
 COMPUTING = [f"tests/kernels/test_{number}.py" for number in range(3 * len(MOSTLY_WAITING))]
 
@@ -69,10 +69,12 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
 
 
-def test_files_that_wait_have_a_process_of_their_own() -> None:
-    *others, spare = divide([*COMPUTING, *MOSTLY_WAITING, "tests/vllm/test_z.py"], 3)
-    assert files_of(spare) == set(MOSTLY_WAITING)
-    assert not any(files_of(worker) & set(MOSTLY_WAITING) for worker in others)
+@pytest.mark.parametrize("num_workers", [3, 4, 5])
+def test_files_that_wait_have_processes_of_their_own(num_workers: int) -> None:
+    workers = divide([*COMPUTING, *MOSTLY_WAITING, "tests/vllm/test_z.py"], num_workers)
+    computing = num_workers - min(num_workers - 2, MOST_SPARE)
+    assert set().union(*map(files_of, workers[computing:])) == set(MOSTLY_WAITING)
+    assert not any(files_of(worker) & set(MOSTLY_WAITING) for worker in workers[:computing])
 
 
 def test_where_each_has_a_core_all_are_alike() -> None:
@@ -82,13 +84,13 @@ def test_where_each_has_a_core_all_are_alike() -> None:
     assert [files_of(worker) for worker in workers] == [set(files[::2]), set(files[1::2])]
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_workers", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("files", [COMPUTING, MOSTLY_WAITING, (*MOSTLY_WAITING[:2], COMPUTING[0])])
 def test_every_test_is_run_once(files: list[str], num_workers: int) -> None:
     divide(list(files), num_workers)
 
 
-@pytest.mark.parametrize("num_workers", [2, 3])
+@pytest.mark.parametrize("num_workers", [2, 3, 4])
 def test_the_longest_files_come_first(num_workers: int) -> None:
     workers = divide([*COMPUTING, *MOSTLY_WAITING, *LONGEST], num_workers)[:2]
     begun = [list(dict.fromkeys(test.partition("::")[0] for test in worker.done)) for worker in workers]

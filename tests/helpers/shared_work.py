@@ -4,9 +4,9 @@ A unit of work is a file; of the matrix, a part of its engines. Every process th
 the plain ones that they are held to: hence a few parts for each family, by what they are held to, and not one for each
 engine.
 
-`-n auto` is one process more than cores (`pytest_xdist_auto_num_workers` of `tests/conftest.py`). The last one has the
-files of MOSTLY_WAITING, whose seconds are silences, deadlines and drains: a core of their own would be idle for most of
-them. When these are done, it ends. Where there is a core for each process, all are alike.
+`-n auto` is up to two processes more than cores (`pytest_xdist_auto_num_workers` of `tests/conftest.py`). The last ones
+have the files of MOSTLY_WAITING, whose seconds are silences, deadlines and drains: a core of their own would be idle
+for most of them. When these are done, they end. Where there is a core for each process, all are alike.
 
 Files of LONGEST come first: one that began among the last would be waited for by processes with nothing left to do.
 """
@@ -19,6 +19,7 @@ from typing import Any
 
 from xdist.scheduler import LoadFileScheduling
 
+MOST_SPARE = 2  # processes for MOSTLY_WAITING
 _MATRIX = ("tests/matrix/test_matrix.py", "tests/matrix/test_truly_on.py")
 _CACHE = re.compile(r"\w+ KV cache")
 MOSTLY_WAITING = (  # the longest first; those with a browser one after another, for they share one
@@ -87,10 +88,10 @@ class SharedWorkScheduling(LoadFileScheduling):
 
     def _computing(self) -> list[str]:
         longest = [scope for scope in LONGEST if scope in self.workqueue]
-        return longest or [scope for scope in self.workqueue if not (self._has_spare() and scope in MOSTLY_WAITING)]
+        return longest or [scope for scope in self.workqueue if not (self._num_spare() and scope in MOSTLY_WAITING)]
 
-    def _has_spare(self) -> bool:
-        return self.numnodes > (os.cpu_count() or 1)
+    def _num_spare(self) -> int:
+        return max(0, min(MOST_SPARE, self.numnodes - (os.cpu_count() or 1)))
 
     def _is_spare(self, node: Any) -> bool:
-        return self._has_spare() and node.gateway.id == f"gw{self.numnodes - 1}"
+        return int(node.gateway.id.removeprefix("gw")) >= self.numnodes - self._num_spare()
