@@ -15,6 +15,7 @@ import pytest
 
 from tests.helpers.certificates import read_certificates_once
 from tests.helpers.quick_interpreter import quicken_interpreter
+from tests.helpers.shared_collection import rooms_from, sort_by_file
 from tests.helpers.wide import choose_examples
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -40,13 +41,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where files of tests run side by side, each process keeps to a core: its kernels then have one thread, unless a
-    test asks for more, and none spins on a core that another needs."""
+    test asks for more, and none spins on a core that another needs. They also share the work of reading the files."""
     choose_examples(wide=config.getoption("--wide"))
     read_certificates_once()
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if worker and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+    if worker and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        config.args[:] = rooms_from(int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
 
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)
@@ -147,8 +150,10 @@ def pytest_collection_finish() -> None:
     quicken_interpreter()  # what uses Triton has imported it
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests marked `wide` run where they are asked for, those marked `gpu` where there is one."""
+    sort_by_file(items)
     if config.getoption("--wide"):
         for item in items:
             if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.arch.source import ROOT
+from tests.helpers.shared_collection import rooms_from, sort_by_file
 from tests.helpers.shared_work import LONGEST, MOST_SPARE, MOSTLY_WAITING, SharedWorkScheduling
 
 COMPUTING = [f"tests/kernels/test_{number}.py" for number in range(3 * len(MOSTLY_WAITING))]
@@ -101,3 +103,18 @@ def test_they_are_files() -> None:
     named = [*MOSTLY_WAITING, *LONGEST]
     assert len(set(named)) == len(named)
     assert [file for file in named if not (ROOT / file).is_file()] == []
+
+
+def test_processes_begin_to_read_in_different_rooms() -> None:
+    orders = [rooms_from(number, 4) for number in range(4)]
+    assert len({order[0] for order in orders}) == 4
+    assert all(sorted(order) == orders[0] for order in orders)
+    files = {file for room in orders[0] for file in Path(room).rglob("test_*.py")}
+    assert files == set((ROOT / "tests").rglob("test_*.py"))
+
+
+def test_what_was_read_in_any_order_is_run_in_one() -> None:
+    files = [ROOT / "tests" / name for name in ("a/test_b.py", "a/b/test_a.py", "a_b/test_a.py", "a/test_b.py")]
+    items: list[Any] = [SimpleNamespace(path=file, number=number) for number, file in enumerate(files)]
+    sort_by_file(items)
+    assert [item.number for item in items] == [1, 0, 3, 2]

@@ -58,6 +58,8 @@ LONGEST = (  # of those that compute: ten seconds and more, the longest first
     "tests/matrix/test_bursts.py",
     "tests/server/test_app_process.py",
     "tests/models/test_model_files_that_lie.py",
+    "tests/e2e/test_promise.py",
+    "tests/vllm/test_vision_scripts.py",
 )
 
 
