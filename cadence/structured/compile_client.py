@@ -153,6 +153,7 @@ class CompileClient:
             special=vocabulary.special,
             stop_ids=list(vocabulary.stop_ids),
             seconds=limits.seconds,
+            clock_seconds=limits.clock_seconds,
             memory_bytes=limits.memory_bytes,
             compiled_bytes=limits.compiled_bytes,
             step_seconds=limits.step_seconds,

@@ -14,6 +14,7 @@ class LoadVocabulary(msgspec.Struct, frozen=True, tag=True):
     special: dict[int, bytes]
     stop_ids: list[int]
     seconds: float
+    clock_seconds: float
     memory_bytes: int
     compiled_bytes: int
     step_seconds: float
@@ -40,6 +41,7 @@ class CompileResult(msgspec.Struct, frozen=True, tag=True):
 class CompileRefused(msgspec.Struct, frozen=True, tag=True):
     number: int
     message: str  # follows the name of the field
+    again: bool = False  # it is the machine that was busy: another try may succeed
 
 
 ToCompiler = LoadVocabulary | Compile

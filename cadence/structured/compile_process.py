@@ -36,10 +36,12 @@ from cadence.structured.vocabulary import Vocabulary
 
 NICENESS = 5  # the engine goes first
 SLOW_NICENESS = 15  # of a job that is no longer quick, beside others
-QUICK_S = 1.0
+QUICK_S = 1.0  # of CPU time
 QUICK_AT_ONCE = 2
+LOOK_S = 0.05  # between two looks at what children have used, at least
 GRACE_S = 1.0  # a child's own alarm, after its parent's
 _PIPE_BYTES = 2**18
+_CPU_CLOCK = 2  # of a process, as Linux numbers clocks: its pid, inverted, and this
 
 
 def main() -> None:
@@ -65,7 +67,12 @@ class _CompileChild:
     started: float
     answer: bytearray = field(default_factory=bytearray)
     slow: bool = False
-    late: bool = False  # killed for the time it took
+    late: bool = False  # killed for the CPU time it took
+    starved: bool = False  # killed for having had too little of it by the clock
+
+    def cpu_seconds(self) -> float:
+        """Also of one that has ended and was not waited for."""
+        return time.clock_gettime(~self.pid << 3 | _CPU_CLOCK)
 
 
 class CompileLoop:
@@ -96,10 +103,16 @@ class CompileLoop:
             self._start(job)
 
     def _pause(self) -> float | None:
-        """Seconds until a child is slow, or late."""
-        now, limit = time.monotonic(), self._limits.seconds
-        ends = [child.started + (limit if child.slow else min(QUICK_S, limit)) for child in self._children]
-        return max(0.0, min(ends) - now) if ends else None
+        """Seconds until a child is slow, late or starved, at the soonest: it may have a core of its own."""
+        now, limits = time.monotonic(), self._limits
+        soonest = [
+            min(
+                (limits.seconds if child.slow else min(QUICK_S, limits.seconds)) - child.cpu_seconds(),
+                child.started + limits.clock_seconds - now,
+            )
+            for child in self._children
+        ]
+        return max(LOOK_S, min(soonest)) if soonest else None
 
     def _has_room(self) -> bool:
         quick = sum(not child.slow for child in self._children)
@@ -115,13 +128,16 @@ class CompileLoop:
         return bool(data)
 
     def _watch(self) -> None:
-        now = time.monotonic()
+        now, limits = time.monotonic(), self._limits
         for child in self._children:
-            age = now - child.started
-            if age >= self._limits.seconds and not child.late:
-                child.late = True
+            if child.late or child.starved:
+                continue
+            used = child.cpu_seconds()
+            child.late = used >= limits.seconds
+            child.starved = not child.late and now - child.started >= limits.clock_seconds
+            if child.late or child.starved:
                 os.kill(child.pid, signal.SIGKILL)
-            elif age >= QUICK_S and not child.slow:
+            elif used >= QUICK_S and not child.slow:
                 child.slow = True
                 os.setpriority(os.PRIO_PROCESS, child.pid, SLOW_NICENESS)
 
@@ -143,7 +159,7 @@ class CompileLoop:
     def _work(self, job: Compile, pipe: int) -> None:
         """In the child."""
         end_with_parent()
-        signal.setitimer(signal.ITIMER_REAL, self._limits.seconds + GRACE_S)  # SIGALRM ends it without its parent, too
+        signal.setitimer(signal.ITIMER_REAL, self._limits.clock_seconds + GRACE_S)  # SIGALRM ends it without its parent
         limit_memory(self._limits.memory_bytes)
         try:
             answer: FromCompiler = self._compiled(job)
@@ -192,12 +208,15 @@ class CompileLoop:
         self._children.remove(child)
         code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
         if code != 0:
-            child.answer = bytearray(packed_frame(CompileRefused(child.job.number, self._cause(child, code))))
+            starved = child.starved or code == -signal.SIGALRM
+            child.answer = bytearray(packed_frame(CompileRefused(child.job.number, self._cause(child, code), starved)))
         self._wire.sendall(child.answer)
 
     def _cause(self, child: _CompileChild, code: int) -> str:
-        if child.late or code == -signal.SIGALRM:
+        if child.late:
             return f"takes more than {self._limits.seconds:.3g} s to compile"
+        if child.starved or code == -signal.SIGALRM:
+            return f"was not compiled within {self._limits.clock_seconds:.3g} s"
         if code == -signal.SIGSEGV:  # the end of the stack, or of the memory
             return f"is nested too deeply, or {self._too_large()}"
         return self._too_large() if code < 0 else "cannot be compiled: the process that did it ended"

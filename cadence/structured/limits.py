@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GrammarLimits:
-    seconds: float = 10.0  # to compile one
+    seconds: float = 10.0  # of CPU time, to compile one: a busy machine refuses no grammar that a quiet one compiles
+    clock_seconds: float = 60.0  # of the clock, to compile one
     memory_bytes: int = 2**30  # to compile one
     compiled_bytes: int = 32 * 2**20  # of a compiled one, on its way to the engine
     step_seconds: float = 0.25  # of CPU time, to work out one mask

@@ -20,6 +20,8 @@ from cadence.structured.vocabulary import Vocabulary
 
 _BUSY = "cannot be compiled at the moment: too many others wait; try again a little later"
 _DIED = "cannot be compiled at the moment: the process that does it ended"
+_LATE = "cannot be compiled at the moment: the machine is too busy; try again a little later"
+_AGAIN = (_BUSY, _DIED, _LATE)  # they say nothing of the grammar
 
 
 @dataclass(slots=True)
@@ -35,16 +37,17 @@ class _Compilation:
 class GrammarTicket:
     """What one request waits for."""
 
-    def __init__(self, source: str, work: _Compilation, code: FailureCode = FailureCode.BAD_GRAMMAR) -> None:
+    def __init__(self, source: str, work: _Compilation) -> None:
         self._source = source
         self._work = work
-        self._code = code
 
     @property
     def outcome(self) -> Grammar | Failure | None:
         """None while it is compiled."""
         found = self._work.outcome
-        return Failure(self._code, f"{self._source} {found}") if isinstance(found, str) else found
+        if not isinstance(found, str):
+            return found
+        return Failure(FailureCode.BUSY if found in _AGAIN else FailureCode.BAD_GRAMMAR, f"{self._source} {found}")
 
 
 class GrammarService:
@@ -82,7 +85,7 @@ class GrammarService:
             work = self._pending.get(digest)
             if work is None:
                 if not self._has_room(tenant):
-                    return GrammarTicket(spec.source, _Compilation(spec, digest, _BUSY), FailureCode.BUSY)
+                    return GrammarTicket(spec.source, _Compilation(spec, digest, _BUSY))
                 work = self._pending[digest] = _Compilation(spec, digest, tenant=tenant)
                 self._last += 1
                 self._numbers[self._last] = work
@@ -112,7 +115,7 @@ class GrammarService:
         with self._lock:
             work = self._numbers.pop(number)
         outcome = _DIED if answer is None else self._read(work, answer)
-        if answer is not None:
+        if outcome not in _AGAIN:
             self._cache.put(work.digest, outcome)
         with self._lock:
             work.outcome = outcome
@@ -121,7 +124,7 @@ class GrammarService:
 
     def _read(self, work: _Compilation, answer: CompileResult | CompileRefused) -> Outcome:
         if isinstance(answer, CompileRefused):
-            return answer.message
+            return _LATE if answer.again else answer.message
         assert self._backends is not None
         try:
             return self._backends.read(work.spec, answer.backend, answer.data)

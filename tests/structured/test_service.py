@@ -127,6 +127,16 @@ def test_limits_are_named(open_service: Open) -> None:
     assert isinstance(found, Failure) and "more than 16 MiB of memory" in found.message
 
 
+def test_a_machine_that_is_too_busy_is_not_held_against_a_grammar(open_service: Open) -> None:
+    starved = open_service(dataclasses.replace(LIMITS, clock_seconds=0.3))
+    outcome_of(starved.request(spec("regex", "warm")))
+    for _ in range(2):  # it is not kept: the second is compiled anew
+        ticket = starved.request(spec(*HOSTILE["wide schema"]))
+        assert ticket.outcome is None
+        found = outcome_of(ticket)
+        assert isinstance(found, Failure) and found.code is FailureCode.BUSY and "too busy" in found.message
+
+
 def test_a_killed_process_is_started_again(open_service: Open) -> None:
     service = open_service()
     outcome_of(service.request(spec("regex", "first")))

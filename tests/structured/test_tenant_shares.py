@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.grammar import GrammarKind, GrammarSpec
 from cadence.structured.compile_jobs import Compile
-from cadence.structured.compile_process import QUICK_AT_ONCE, CompileLoop
+from cadence.structured.compile_process import LOOK_S, QUICK_AT_ONCE, CompileLoop, _CompileChild
 from cadence.structured.limits import GrammarLimits
 from cadence.structured.service import GrammarService
 
@@ -87,6 +88,33 @@ def test_without_tenants_the_first_comes_first_in_every_place(compiler: FakeComp
     for _ in range(PLACES):
         compiler.all_are_slow()
     assert compiler.started == [str(n) for n in range(PLACES)]
+
+
+@pytest.mark.parametrize(
+    ("used", "age", "expected"),
+    [
+        (0.1, 50.0, "quick"),  # it waited for a core
+        (1.5, 1.5, "slow"),
+        (9.9, 50.0, "slow"),
+        (10.5, 10.5, "late"),
+        (0.1, 60.5, "starved"),
+    ],
+)
+def test_what_counts_is_the_cpu_time_that_a_grammar_had(
+    compiler: FakeCompiler, monkeypatch: pytest.MonkeyPatch, used: float, age: float, expected: str
+) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr("os.kill", lambda pid, signal: killed.append(pid))
+    monkeypatch.setattr("os.setpriority", lambda which, pid, niceness: None)
+    monkeypatch.setattr(_CompileChild, "cpu_seconds", lambda child: used)
+    child = _CompileChild(Compile(0, spec("a")), 7, -1, time.monotonic() - age)
+    compiler._limits = GrammarLimits()  # type: ignore[assignment]
+    compiler._children = [child]
+    for _ in range(2):
+        compiler._watch()
+    assert [name for name in ("slow", "late", "starved") if getattr(child, name)] == [expected] * (expected != "quick")
+    assert killed == [7] * (expected in ("late", "starved"))
+    assert LOOK_S <= (compiler._pause() or 0.0) <= 10.0
 
 
 def test_who_fills_the_queue_is_refused_and_another_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
