@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.certificates import read_certificates_once
+from tests.helpers.interpreted_dots import widen_interpreted_dots
 from tests.helpers.quick_interpreter import quicken_interpreter
 from tests.helpers.shared_collection import rooms_from, sort_by_file
 from tests.helpers.wide import choose_examples
@@ -148,6 +149,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     quicken_interpreter()  # what uses Triton has imported it
+    widen_interpreted_dots()
 
 
 @pytest.hookimpl(tryfirst=True)
