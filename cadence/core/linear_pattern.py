@@ -223,7 +223,10 @@ def _times(piece: _Piece, least: int, most: int | None) -> _Piece:
             for _ in range(most - least):
                 after = _add(states, _State((piece(states, after), end)))
         for _ in range(least):
+            size = len(states)
             after = piece(states, after)
+            if len(states) == size:  # of nothing: as often as one likes is once
+                break
         return after
 
     return build

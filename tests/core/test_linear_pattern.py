@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cadence.core.linear_pattern import MOST_CHARS, MOST_STATES, LinearPattern
+from tests.helpers.processor_time import at_most
 from tests.helpers.wide import examples
 
 PIECES = ("a", "b", ".", r"\.", r"\d", r"\W", "[ab]", "[^a]", "[]a-]", "(", ")", "(?:", "(?P<n>", "|", "*", "+", "?",
@@ -89,3 +90,10 @@ def test_states_are_bounded() -> None:
     assert LinearPattern(f"a{{{MOST_STATES - 1}}}").num_states == MOST_STATES
     with pytest.raises(ValueError, match=str(MOST_STATES)):
         LinearPattern(f"a{{{MOST_STATES}}}")
+
+
+@pytest.mark.parametrize("pattern", ["(){512}", "(" * 30 + "){512}" * 30, "(" * 20 + "a{0}){512}" + "(){512}){9}" * 19])
+def test_repetitions_of_nothing_are_made_once(pattern: str) -> None:
+    with at_most(5.0):
+        made = LinearPattern(pattern)
+    assert made.num_states < 8 and made.match("b")

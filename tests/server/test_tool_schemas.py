@@ -6,7 +6,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from types import FrameType
 from typing import Any
@@ -23,6 +23,7 @@ from cadence.entrypoints.server.chat.tools.format import ToolFormat
 from cadence.entrypoints.server.chat.tools.formats.registry import ROWS, tool_format, tool_parser
 from cadence.entrypoints.server.chat.tools.schema import Schemas, schema_types
 from cadence.entrypoints.server.chat.tools.schema_budget import MAX_NODES, SchemaBudget
+from tests.helpers.processor_time import at_most
 from tests.helpers.wide import examples
 from tests.server.test_completions import Serve
 from tests.server.test_forced_calls import job
@@ -90,6 +91,11 @@ SHAPES: dict[str, Any] = {
     "shared": {"properties": {f"p{n}": {"$ref": "#/$defs/d"} for n in range(300)},
                "$defs": {"d": {"anyOf": [{"type": "string"}, {"type": "null"}] * 150}}},
     "patterns": {"properties": {f"p{n}": {"type": "string", "pattern": f"^{'[a-c]' * 200}$"} for n in range(200)}},
+    "sets-that-never-close": of({"type": "string", "pattern": f"^{'[' * 30_000}$"}),
+    "sets-one-after-the-other": of({"type": "string", "pattern": f"^{'[]' * 15_000}$"}),
+    "long-types": {"properties": {f"p{n}": {"$ref": "#/$defs/d"} for n in range(3_000)},
+                   "$defs": {"d": {"type": "\u0130" * 500_000}}},
+    "long-values": of({"type": ["string", "array"], "enum": ["[" + "'a'," * 400_000 + "]"]}),
 }  # fmt: skip
 
 
@@ -149,6 +155,16 @@ def limit() -> Iterator[None]:
 def test_every_shape_in_every_format(name: str) -> None:
     for row in FORMS:
         held(SHAPES[name], row)
+
+
+@pytest.mark.parametrize("name", ["sets-that-never-close", "sets-one-after-the-other", "long-types", "long-values"])
+def test_long_texts_in_schemas_are_read_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the limit of a server, where no call of a function is long."""
+    monkeypatch.setattr(SchemaBudget.__init__, "__defaults__", (MAX_NODES,))
+    for row in FORMS:
+        for tools, choice in (([tool(SHAPES[name])], "required"), ([tool(SHAPES[name], strict=True)], "auto")):
+            with at_most(5.0, row.names[0]), suppress(InvalidRequestError):
+                constraint_of(job(tools, choice), AnswerFormats(row), "")
 
 
 @examples(30, 1000)

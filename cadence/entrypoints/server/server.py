@@ -335,6 +335,7 @@ def uvicorn_config(app: FastAPI, options: ServeOptions, connections: Connections
         http=_protocol_factory(options, connections),  # type: ignore[arg-type]
         ws=BoundedHttpProtocol.open_websocket,  # type: ignore[arg-type]
         ws_max_size=options.max_body_bytes,
+        ws_per_message_deflate=False,  # it would be done on the event loop, and a little can become very much
         lifespan="off",
         backlog=4096,
         log_config=None,

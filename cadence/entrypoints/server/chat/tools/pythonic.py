@@ -11,8 +11,11 @@ from cadence.entrypoints.server.chat.tools.held_call import BracketScanner, Held
 from cadence.entrypoints.server.chat.tools.syntax import MAX_HEADER, WAIT, Beginning, CallBegun, CallPosition
 
 _HEAD = re.compile(r"\[\s*(?P<name>[^\W\d][\w.-]*\s*)?")
-_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?P<zeros>(?<![\w.])0+(?=[1-9]))""", re.DOTALL)
-_LINE_TOKEN = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|[^\n\[\](){}"']+|.|\n""", re.DOTALL)
+# Escapes are read in pairs outside strings, too: no quote that stands in one is looked at as what may open a string.
+_TOKEN = re.compile(
+    r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|(?P<escape>\\.)|(?P<zeros>(?<![\w.])0+(?=[1-9]))""", re.DOTALL
+)
+_LINE_TOKEN = re.compile(r"""'(?:[^'\\\n]|\\.)*+'|"(?:[^"\\\n]|\\.)*+"|\\[^\n]|[^\n\[\](){}"'\\]+|.""", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _JSON_NAMES = {"true": True, "false": False, "null": None}
 
@@ -85,6 +88,8 @@ def _parsed(text: str) -> ast.expr:
 def _repaired(token: re.Match[str]) -> str:
     if token["zeros"]:
         return ""
+    if token["escape"]:
+        return token["escape"]
     return _CONTROL.sub(lambda char: f"\\x{ord(char.group()):02x}", token.group())
 
 

@@ -93,11 +93,14 @@ def _own_types(schema: Mapping[str, Any]) -> set[str]:
 
 
 def _width(schema: Mapping[str, Any]) -> int:
-    """What is looked at to tell the types of one node: itself, the parts of a reference, and what its lists hold."""
+    """What is looked at to tell the types of one node: itself, the parts of a reference, what its lists hold, and the
+    names of types."""
     lists = [schema.get(key) for key in ("type", "enum", "anyOf", "oneOf", "allOf")]
-    reference = schema.get("$ref")
+    reference, said = schema.get("$ref"), schema.get("type")
     parts = reference.count("/") if isinstance(reference, str) else 0
-    return 1 + parts + sum(len(entries) for entries in lists if isinstance(entries, list))
+    names = [name for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)]
+    written = sum(map(len, names)) // 8
+    return 1 + parts + written + sum(len(entries) for entries in lists if isinstance(entries, list))
 
 
 def _choices(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[Any]:

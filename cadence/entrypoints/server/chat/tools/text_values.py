@@ -168,11 +168,11 @@ class TextValues:
         if not isinstance(pattern, str) or pattern[:1] != "^" or pattern[-1:] != "$":
             raise UnwritableError("pattern")
         inner, depth = pattern[1:-1], 0
-        for atom in _ATOM.findall(inner):
+        for atom in (found[0] for found in _ATOM.finditer(inner)):  # no further than the first that is refused
             depth += atom in ("(", "(?:")
             depth -= atom == ")"
             outside = atom == "|" and depth == 0
-            strange = atom in "^$\\" or (atom[0] == "\\" and not _ESCAPES.fullmatch(atom))
+            strange = atom in "^$\\[" or (atom[0] == "\\" and not _ESCAPES.fullmatch(atom))
             if outside or strange or self._may_begin_mark(atom):
                 raise UnwritableError("pattern")
         return f"({inner})"

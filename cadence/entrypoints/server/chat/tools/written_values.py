@@ -10,7 +10,7 @@ from typing import Any
 from cadence.entrypoints.server.chat.tools.schema import STRING, Schemas, as_json
 
 MAX_DEPTH = 50
-_KEY = re.compile(r"\s*([^:,{}\[\]]+?)\s*:")
+_KEY = re.compile(r"([^:,{}\[\]]+):")
 _BARE = re.compile(r"[^,{}\[\]]*")
 _ELEMENT = re.compile(r"<([^<>/\s]+)>")
 
@@ -69,9 +69,9 @@ class KeyedText:
                 raise ValueError(text)
             return key, at + 1
         match = _KEY.match(text, at)
-        if match is None:
+        if match is None or not (key := match[1].strip()):
             raise ValueError(text)
-        return match[1], match.end()
+        return key, match.end()
 
     def _value(self, text: str, at: int, depth: int) -> tuple[Any, int]:
         at = _after_space(text, at)

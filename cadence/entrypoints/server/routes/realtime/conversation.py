@@ -12,6 +12,7 @@ from starlette.websockets import WebSocket
 
 from cadence.core.errors import CadenceError
 from cadence.entrypoints.server.http.errors import ApiError, reply_for, route_path, unavailable
+from cadence.entrypoints.server.routes.realtime.items import ConversationRoom
 from cadence.entrypoints.server.routes.realtime.session import Session
 from cadence.entrypoints.server.routes.state import ServerState, State
 
@@ -21,6 +22,7 @@ SUBPROTOCOL = "realtime"  # that OpenAI's clients in browsers offer
 LOOK_S = 0.5  # between two looks at whether the server drains, or the client is idle
 NORMAL, GOING_AWAY, TRY_LATER = 1000, 1001, 1013
 OPEN = "realtime_sessions"  # attribute of the application's state: open sockets
+ROOM = "realtime_room"  # … what their conversations may hold together
 
 
 @router.websocket(PATH)
@@ -34,11 +36,18 @@ async def converse(socket: WebSocket, state: State) -> None:
     setattr(shared, OPEN, getattr(shared, OPEN, 0) + 1)
     try:
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope.get("subprotocols", ()) else None)
-        await _serve(socket, state, Session(socket, state, model))
+        await _serve(socket, state, Session(socket, state, model, _room(shared, state)))
     except OSError:
         pass  # the client is gone
     finally:
         setattr(shared, OPEN, getattr(shared, OPEN) - 1)
+
+
+def _room(shared: Any, state: ServerState) -> ConversationRoom:
+    if not hasattr(shared, ROOM):
+        setattr(shared, ROOM, ConversationRoom(state.options.max_held_body_bytes))
+    room: ConversationRoom = getattr(shared, ROOM)
+    return room
 
 
 def _checked(socket: WebSocket, state: ServerState) -> str:

@@ -23,6 +23,7 @@ from cadence.entrypoints.server.routes.realtime.events import Settings, new_id
 from cadence.entrypoints.server.routes.state import ServerState
 
 MOST_PIECES = 64  # of a prompt, that wait to be looked at
+MOST_WAITING = 1 << 20  # characters and ids of these
 STATUSES = {"abort": "cancelled", "length": "incomplete"}  # by why it ended; others are completed
 
 
@@ -41,6 +42,7 @@ class RealtimeResponse:
         self._settings = settings
         self._send = send
         self._pieces: asyncio.Queue[LiveChunk] = asyncio.Queue(MOST_PIECES)
+        self._waiting = 0  # characters and ids of `_pieces`
         self._entry: AdmittedRequest
         self._job: ChatJob
         self._text = ""
@@ -48,14 +50,10 @@ class RealtimeResponse:
         self._reason: str | None = None
         self._usage: dict[str, Any] | None = None
 
-    async def prepare(self, messages: list[dict[str, Any]]) -> None:
-        """Raises what is wrong with the conversation, or that there is no room."""
-        settings, state = self._settings, self._state
-        given = {"model": settings.model or None, "max_completion_tokens": settings.max_tokens, "stream": True}
-        if settings.temperature is not msgspec.UNSET:
-            given["temperature"] = settings.temperature
-        body = ChatCompletionBody.model_validate({"messages": messages, "request_id": self.id, **given})
-        _, _, self._job = checked_job(body, self._socket, state)  # type: ignore[arg-type]
+    async def prepare(self, messages: list[dict[str, Any]], size: int) -> None:
+        """Raises what is wrong with the conversation, or that there is no room. size: of the messages, about"""
+        state = self._state
+        self._job = await state.bodies.run(size, self._checked, messages)
         self._entry = state.admission.enter(self._socket, self._job.estimated_tokens())
         try:
             prompt, self._params = await state.chat.prepare(self._job)
@@ -64,13 +62,22 @@ class RealtimeResponse:
             raise
         self._pieces.put_nowait(prompt)
 
+    def _checked(self, messages: list[dict[str, Any]]) -> ChatJob:
+        settings = self._settings
+        given = {"model": settings.model or None, "max_completion_tokens": settings.max_tokens, "stream": True}
+        if settings.temperature is not msgspec.UNSET:
+            given["temperature"] = settings.temperature
+        body = ChatCompletionBody.model_validate({"messages": messages, "request_id": self.id, **given})
+        _, _, job = checked_job(body, self._socket, self._state)  # type: ignore[arg-type]
+        return job
+
     def append(self, piece: LiveChunk) -> None:
         """More of the prompt."""
-        try:
-            self._pieces.put_nowait(piece)
-        except asyncio.QueueFull:
-            message = f"more than {MOST_PIECES} pieces wait to be read; try again later"
-            raise InvalidRequestError(message, "text", "too_many_pieces") from None
+        if self._pieces.full() or (self._waiting and self._waiting + _size(piece) > MOST_WAITING):
+            message = f"{self._pieces.qsize()} pieces wait to be read; try again later"
+            raise InvalidRequestError(message, "text", "too_many_pieces")
+        self._waiting += _size(piece)
+        self._pieces.put_nowait(piece)
 
     async def cancel(self) -> None:
         await self._state.llm.abort(self._job.request_id)
@@ -114,7 +121,9 @@ class RealtimeResponse:
 
     async def _all_pieces(self) -> AsyncGenerator[LiveChunk]:
         while True:
-            yield await self._pieces.get()
+            piece = await self._pieces.get()
+            self._waiting -= _size(piece)
+            yield piece
 
     def _end(self, last: RequestOutput, num_output: int) -> None:
         reason = last.outputs[0].finish_reason or ""
@@ -141,3 +150,8 @@ class RealtimeResponse:
         return {"id": self.id, "object": "realtime.response", "status": self._status, "status_details": details,
                 "output_modalities": ["text"], "usage": self._usage,
                 "output": [self._item("completed")] if is_over and self._text else []}  # fmt: skip
+
+
+def _size(piece: LiveChunk) -> int:
+    """Of what a client appends; the first is not."""
+    return len(piece) if isinstance(piece, str | list) else 0

@@ -22,22 +22,23 @@ from cadence.entrypoints.server.routes.realtime.events import (
     read_event,
     text_of_item,
 )
+from cadence.entrypoints.server.routes.realtime.items import ConversationRoom, SessionItems
 from cadence.entrypoints.server.routes.realtime.response import RealtimeResponse
 from cadence.entrypoints.server.routes.state import ServerState
 
 logger = logging.getLogger("cadence.server")
 
-MOST_ITEMS = 4096  # of a conversation
+MOST_INSTRUCTIONS = 1 << 20  # characters, of a session
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Session:
-    def __init__(self, socket: WebSocket, state: ServerState, model: str) -> None:
+    def __init__(self, socket: WebSocket, state: ServerState, model: str, room: ConversationRoom) -> None:
         self._socket = socket
         self._state = state
         self._id = new_id("sess")
         self._settings = Settings(model=model)
-        self._items: list[dict[str, Any]] = []
+        self._conversation = SessionItems(room, state.options.max_body_bytes)
         self._response: RealtimeResponse | None = None
         self._task: asyncio.Task[None] | None = None
         self._limits = JsonLimits.of(state.options)
@@ -61,9 +62,7 @@ class Session:
         """An event of the client. What is wrong with it is told, and the session goes on."""
         event: ClientEvent | None = None
         try:
-            raw = content.encode() if isinstance(content, str) else content
-            check_json(raw, self._limits)
-            event = read_event(raw)
+            event = await self._state.bodies.run(len(content), self._read, content)
             handler = self._handlers.get(event.type)
             if handler is None:
                 known = ", ".join(sorted(self._handlers))
@@ -73,6 +72,11 @@ class Session:
             raise
         except Exception as error:
             await self.tell(error, event.event_id if event is not None else None)
+
+    def _read(self, content: str | bytes) -> ClientEvent:
+        raw = content.encode() if isinstance(content, str) else content
+        check_json(raw, self._limits)
+        return read_event(raw)
 
     async def tell(self, error: Exception, event_id: str | None = None) -> None:
         if reply_for(error).is_bug:
@@ -97,6 +101,7 @@ class Session:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._conversation.clear()
 
     def _shown(self) -> dict[str, Any]:
         return {"id": self._id, "object": "realtime.session", "type": "realtime", "output_modalities": ["text"],
@@ -105,6 +110,9 @@ class Session:
     async def _update(self, event: ClientEvent) -> None:
         changed = self._settings.changed(event.session or Settings())
         self._state.check_writer(changed.model or None)
+        if isinstance(changed.instructions, str) and len(changed.instructions) > MOST_INSTRUCTIONS:
+            message = f"instructions have at most {MOST_INSTRUCTIONS} characters"
+            raise InvalidRequestError(message, "session.instructions")
         self._settings = changed
         await self.send({"type": "session.updated", "session": self._shown()})
 
@@ -112,20 +120,12 @@ class Session:
         await self._keep(message_item(event.item))
 
     async def _keep(self, item: dict[str, Any]) -> None:
-        if len(self._items) >= MOST_ITEMS:
-            raise InvalidRequestError(f"a conversation has at most {MOST_ITEMS} items", "item")
-        if any(known["id"] == item["id"] for known in self._items):
-            raise InvalidRequestError("there is an item of this id", "item.id")
-        before = self._items[-1]["id"] if self._items else None
-        self._items.append(item)
+        before = self._conversation.add(item)
         for kind in ("conversation.item.added", "conversation.item.done"):
             await self.send({"type": kind, "previous_item_id": before, "item": item})
 
     async def _delete(self, event: ClientEvent) -> None:
-        kept = [item for item in self._items if item["id"] != event.item_id]
-        if len(kept) == len(self._items):
-            raise InvalidRequestError("there is no item of this id", "item_id")
-        self._items = kept
+        self._conversation.delete(event.item_id)
         await self.send({"type": "conversation.item.deleted", "item_id": event.item_id})
 
     async def _respond(self, event: ClientEvent) -> None:
@@ -137,7 +137,7 @@ class Session:
             )
         settings = self._settings.changed(event.response or Settings())
         response = RealtimeResponse(self._socket, self._state, settings, self.send)
-        await response.prepare(self._messages(settings))
+        await response.prepare(self._messages(settings), self._conversation.size)
         self._response = response
         self._task = asyncio.ensure_future(self._write(response, event.event_id))
 
@@ -172,4 +172,4 @@ class Session:
     def _messages(self, settings: Settings) -> list[dict[str, Any]]:
         told = settings.instructions
         first = [{"role": "system", "content": told}] if isinstance(told, str) and told else []
-        return [*first, *({"role": item["role"], "content": text_of_item(item)} for item in self._items)]
+        return [*first, *({"role": item["role"], "content": text_of_item(item)} for item in self._conversation.items)]

@@ -13,10 +13,11 @@ from cadence.entrypoints.server.chat.tools.syntax import NamedSyntax, ObjectSynt
 OBJECT = ObjectSyntax()
 DEEPSEEK_OPEN, DEEPSEEK_CLOSE = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 DEEPSEEK_CALL, DEEPSEEK_SEP, DEEPSEEK_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+DEEPSEEK_NAME = r"\s*+(?P<name>[^\s<{](?:[^\n<{]*[^\s<{])?)\s*"
 HARMONY_CHANNEL = "(?:commentary|comment|analysis|final)"  # whom a message goes to makes it a call, not its channel
 HARMONY_HEADER = re.compile(
     rf"(?:<\|channel\|>)?{HARMONY_CHANNEL}?\s*to=(?:functions\.)?(?P<name>[\w.-]+)"
-    rf"(?:<\|channel\|>{HARMONY_CHANNEL})?\s*(?:<\|constrain\|>)?\s*(?:json)?\s*"
+    rf"(?:<\|channel\|>{HARMONY_CHANNEL})?\s*+(?:<\|constrain\|>)?\s*+(?:json)?\s*+"
 )
 HARMONY_CALL = "<|channel|>commentary to=functions."
 TOOL_CALL = object_form("<tool_call>", "</tool_call>")
@@ -87,7 +88,7 @@ NAMED = (
     ),
     ToolFormat(
         ("deepseek_v3",),
-        NamedSyntax(DEEPSEEK_CALL, "\n", re.compile(rf"\w+{DEEPSEEK_SEP}(?P<name>[^\n<{{]+?)\s*"), ("```json",)),
+        NamedSyntax(DEEPSEEK_CALL, "\n", re.compile(rf"\w+{DEEPSEEK_SEP}{DEEPSEEK_NAME}"), ("```json",)),
         (DEEPSEEK_OPEN,), (DEEPSEEK_CLOSE,), (DEEPSEEK_CALL,), noise=("```", DEEPSEEK_END),
         form=CallForm(f"{DEEPSEEK_CALL}function{DEEPSEEK_SEP}{NAME}\n```json\n", f"\n```{DEEPSEEK_END}",
                       DEEPSEEK_OPEN, DEEPSEEK_CLOSE),
@@ -95,7 +96,7 @@ NAMED = (
     ),
     ToolFormat(
         ("deepseek_v31",),
-        NamedSyntax(DEEPSEEK_CALL, DEEPSEEK_SEP, re.compile(r"\s*(?P<name>[^\n<{]+?)\s*"), empty=(DEEPSEEK_END,)),
+        NamedSyntax(DEEPSEEK_CALL, DEEPSEEK_SEP, re.compile(DEEPSEEK_NAME), empty=(DEEPSEEK_END,)),
         (DEEPSEEK_OPEN,), (DEEPSEEK_CLOSE,), (DEEPSEEK_CALL,), noise=(DEEPSEEK_END,),
         form=CallForm(f"{DEEPSEEK_CALL}{NAME}{DEEPSEEK_SEP}", DEEPSEEK_END, DEEPSEEK_OPEN, DEEPSEEK_CLOSE,
                       between=""),
