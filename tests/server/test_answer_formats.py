@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from cadence.entrypoints.server.chat.format_detection import (
 from cadence.entrypoints.server.chat.format_tables import FormatTables, load_formats
 from cadence.entrypoints.server.chat.formats import AnswerFormats, choose_formats
 from cadence.entrypoints.server.chat.reasoning import FORMATS as REASONING_FORMATS
+from cadence.entrypoints.server.chat.tools.base import Piece
 from cadence.entrypoints.server.chat.tools.formats.registry import FORMATS as TOOL_FORMATS
+from cadence.entrypoints.server.chat.tools.machine import Machine
 from tests.helpers.tiny_tokenizers import byte_level, save
 from tests.server.fake_llm import TEMPLATE
 from tests.server.fakes_chat import WEATHER, openai_client
@@ -253,3 +256,25 @@ def test_a_plugin_that_fails(tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text("")
     with pytest.raises(ConfigError, match=r"tool_parser_plugin: .* defines no function register\(formats\)"):
         load_formats(ServeOptions(tool_parser_plugin=str(tmp_path / "empty.py")))
+
+
+@pytest.mark.parametrize(("length", "beside"), [(100, False), (400, True)])
+def test_a_long_answer_is_read_beside_the_event_loop(
+    serve: Serve, fake_model: Path, monkeypatch: pytest.MonkeyPatch, length: int, beside: bool
+) -> None:
+    """A text of many beginnings of calls is read several times."""
+    push, read, loop = Machine.push, set[int](), list[int]()
+
+    def noted(self: Machine, text: str) -> list[Piece]:
+        read.add(threading.get_ident())
+        return push(self, text)
+
+    monkeypatch.setattr(Machine, "push", noted)
+    monkeypatch.setattr("cadence.entrypoints.server.chat.engine.LONG_TEXT", 200)
+    app = serve(FakeLLM(fake_model, script="{" * length), tool_call_parser="llama3_json", enable_auto_tool_choice=True)
+    app.do(lambda: loop.append(threading.get_ident()))
+    body = {"model": "fake", "messages": [{"role": "user", "content": "hi"}], "tools": [WEATHER], "max_tokens": 500}
+    with app.client() as client:
+        answer = client.post("/v1/chat/completions", json=body).json()
+    assert answer["choices"][0]["message"]["content"] == "{" * length
+    assert read and read.isdisjoint(loop) == beside

@@ -50,6 +50,8 @@ from cadence.text.service.text_service import Encoding, TextTokens
 if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
 
+LONG_TEXT = 4096  # characters; a shorter one is read at once: on the event loop
+
 
 class ChatRun:
     """An answer as far as it has come."""
@@ -59,12 +61,15 @@ class ChatRun:
         self.choices: list[Choice] = []
         self.completion_tokens = 0
 
-    def read(self, output: RequestOutput) -> list[ChatEvent]:
+    async def read(self, output: RequestOutput) -> list[ChatEvent]:
+        """Long texts, of answers that come whole, in a thread: some are read several times to tell calls from words."""
         events: list[ChatEvent] = []
         for completion in output.outputs:
             self.completion_tokens += len(completion.token_ids)
             self.job.record(completion.token_ids)
-            events += _ending(self.choices[completion.index].read(completion))
+            read = self.choices[completion.index].read
+            is_long = len(completion.text) > LONG_TEXT
+            events += _ending(await asyncio.to_thread(read, completion) if is_long else read(completion))
         return events
 
     def read_text(self, index: int, text: str, token_ids: Sequence[int]) -> list[ChatEvent]:
@@ -121,7 +126,7 @@ class ChatEngine:
                     token_ids = _prompt_ids(output, prompt, job)
                     yield PromptRead(token_ids, output.prompt_logprobs, prompt["prompt"])
                 last = output
-                for event in run.read(output):
+                for event in await run.read(output):
                     yield event
         cached = last.num_cached_tokens or 0 if last is not None else 0
         reasoning = await self._count_reasoning(run.choices)
