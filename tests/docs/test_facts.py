@@ -16,7 +16,7 @@ from cadence.core.model.architectures import ARCHITECTURES
 from cadence.entrypoints.cli.main import COMMANDS
 from cadence.entrypoints.server import routes
 from cadence.gguf.file import GGML_TYPES
-from tests.docs.blocks import ROOT, pages
+from tests.docs.blocks import NOT_RUN, ROOT, pages
 from tests.docs.commands import parser_of
 
 _SPAN = re.compile(r"`([^`\n]+)`")
@@ -146,6 +146,12 @@ def test_what_works_is_true() -> None:
     assert {words.split()[0] for words in commands} == set(COMMANDS)
     named = {span for span in _SPAN.findall(server[1]) if span.startswith("/")}
     assert named <= _endpoints()
+
+
+def test_readme_says_which_commands_no_test_runs() -> None:
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    said = re.search(r"A test runs every command on these pages as it stands, unless it (.*?):", text)
+    assert said is not None and [reason for reason in NOT_RUN if reason not in said[1]] == []
 
 
 def test_pages_name_every_finish_reason() -> None:
