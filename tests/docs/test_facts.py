@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import tomllib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -146,6 +147,12 @@ def test_what_works_is_true() -> None:
     assert {words.split()[0] for words in commands} == set(COMMANDS)
     named = {span for span in _SPAN.findall(server[1]) if span.startswith("/")}
     assert named <= _endpoints()
+
+
+def test_every_extra_is_listed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (ROOT / "docs/using/installation.md").read_text(encoding="utf-8")
+    assert [name for name in project["optional-dependencies"] if f"| `{name}` |" not in page] == []
 
 
 def test_readme_says_which_commands_no_test_runs() -> None:
