@@ -95,9 +95,11 @@ def cache_root() -> Path:
 
 
 def log_level() -> str:
-    level = _read("CADENCE_LOG_LEVEL", "VLLM_LOGGING_LEVEL").upper() or "WARNING"
+    names = ("CADENCE_LOG_LEVEL", "VLLM_LOGGING_LEVEL")
+    name = next((name for name in names if _read(name)), names[0])
+    level = _read(name).upper() or "WARNING"
     if level not in LOG_LEVELS:
-        raise ConfigError(f"CADENCE_LOG_LEVEL={level!r} is not one of {', '.join(LOG_LEVELS)}", "CADENCE_LOG_LEVEL")
+        raise ConfigError(f"{name}={level!r} is not one of {', '.join(LOG_LEVELS)}", name)
     return level
 
 

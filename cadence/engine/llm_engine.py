@@ -21,6 +21,7 @@ from cadence.core.inputs.alignment import AlignmentSpec
 from cadence.core.lora_request import checked_number, required_adapter
 from cadence.core.outputs import RequestOutput
 from cadence.core.pooled.pooling_params import PoolingParams
+from cadence.core.refusals import without_frames
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.any_core import AnyCore
 from cadence.engine.build import EngineParts, build_engine
@@ -76,6 +77,7 @@ class LLMEngine:
         self._sleeps = False  # something does
 
     @classmethod
+    @without_frames
     def from_engine_args(
         cls,
         engine_args: EngineArgs,

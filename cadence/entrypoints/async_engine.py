@@ -18,6 +18,7 @@ from cadence.core.errors import EngineDeadError
 from cadence.core.outputs import RequestOutput
 from cadence.core.pooled.pooled_outputs import PoolingOutput, PoolingRequestOutput
 from cadence.core.pooled.pooling_params import PoolingParams
+from cadence.core.refusals import without_frames
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
@@ -35,6 +36,7 @@ T = TypeVar("T")
 class AsyncLLMEngine:
     """An engine in a process of its own. `from_engine_args` returns when the model is loaded."""
 
+    @without_frames
     def __init__(self, engine_args: EngineArgs) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cadence-front", daemon=True)
@@ -47,6 +49,7 @@ class AsyncLLMEngine:
             raise
 
     @classmethod
+    @without_frames
     def from_engine_args(
         cls,
         engine_args: EngineArgs,

@@ -10,7 +10,7 @@ from typing import Any, Self
 from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.config.args import names as option_names
-from cadence.core.errors import ConfigError, InvalidRequestError, ModelNotFoundError
+from cadence.core.errors import ConfigError, InvalidRequestError
 from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import BeamSearchOutput, RequestOutput
 from cadence.core.pooled.pooled_outputs import (
@@ -21,6 +21,7 @@ from cadence.core.pooled.pooled_outputs import (
     ScoringRequestOutput,
 )
 from cadence.core.pooled.pooling_params import PoolingParams
+from cadence.core.refusals import without_frames
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from cadence.engine.llm_engine import LLMEngine
 from cadence.engine.metrics.metric import Metric
@@ -58,6 +59,7 @@ class LLM(OfflineControl):
     reference goes.
     """
 
+    @without_frames
     def __init__(
         self,
         model: str,
@@ -66,19 +68,7 @@ class LLM(OfflineControl):
         profiler_config: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        try:
-            self._open(model, logits_processors or (), profiler_config or {}, options)
-        except (ConfigError, InvalidRequestError, ModelNotFoundError) as error:
-            raise error.with_traceback(None) from None  # a sentence for the caller; our frames add nothing to it
-
-    def _open(
-        self,
-        model: str,
-        logits_processors: Sequence[Callable[..., Any] | str],
-        profiler_config: Mapping[str, Any],
-        options: dict[str, Any],
-    ) -> None:
-        self._profiler = Profiler(profiler_config)
+        self._profiler = Profiler(profiler_config or {})
         if profiler_config and options.get("data_parallel_size", 1) != 1:
             raise ConfigError(
                 "profiler_config: profiles are taken in this process, where one engine runs; use data_parallel_size=1",
@@ -86,16 +76,18 @@ class LLM(OfflineControl):
             )
         args = peer_env.applied(EngineArgs.from_options(model=model, **options), env.peer_variables())
         self._chat_template = read_template(args.chat_template or "")
-        self.llm_engine = LLMEngine.from_engine_args(args, logits_processors=logits_processors)
+        self.llm_engine = LLMEngine.from_engine_args(args, logits_processors=logits_processors or ())
         if self.llm_engine.config.tokenizer.escape_control_tokens:
             self._chats.check_template(self._chat_template)
         self._requests = OfflineRequests(self.llm_engine)
         self._pooling = OfflinePooling(self.llm_engine, self._requests)
 
     @classmethod
+    @without_frames
     def from_engine_args(cls, engine_args: EngineArgs) -> Self:
         return cls(**{name: getattr(engine_args, name) for name in option_names()})
 
+    @without_frames
     def generate(
         self,
         prompts: PromptType | Sequence[PromptType] | None = None,
@@ -113,12 +105,9 @@ class LLM(OfflineControl):
             prompts = prompt_token_ids  # type: ignore[assignment]
         elif prompt_token_ids is not None:
             raise InvalidRequestError("give prompts or prompt_token_ids, not both", "prompt_token_ids")
-        try:
-            ids = self._accept(prompts, sampling_params, priority, lora_request, extras)
-        except InvalidRequestError as error:
-            raise error.with_traceback(None) from None
-        return self._requests.run(ids, use_tqdm)
+        return self._requests.run(self._accept(prompts, sampling_params, priority, lora_request, extras), use_tqdm)
 
+    @without_frames
     def encode(
         self,
         prompts: PromptType | Sequence[PromptType],
@@ -134,6 +123,7 @@ class LLM(OfflineControl):
         call = PoolingCall(pooling_params, truncate_prompt_tokens, use_tqdm, lora_request, extras)
         return with_tensors(self._pooling.values(prompts, pooling_task, call))
 
+    @without_frames
     def embed(
         self,
         prompts: PromptType | Sequence[PromptType],
@@ -148,6 +138,7 @@ class LLM(OfflineControl):
         call = PoolingCall(pooling_params, truncate_prompt_tokens, use_tqdm, lora_request, extras)
         return [EmbeddingRequestOutput.from_base(output) for output in self._pooling.values(prompts, "embed", call)]
 
+    @without_frames
     def classify(
         self,
         prompts: PromptType | Sequence[PromptType],
@@ -162,6 +153,7 @@ class LLM(OfflineControl):
         found = self._pooling.values(prompts, "classify", call)
         return [ClassificationRequestOutput.from_base(output) for output in found]
 
+    @without_frames
     def reward(
         self,
         prompts: PromptType | Sequence[PromptType],
@@ -176,6 +168,7 @@ class LLM(OfflineControl):
         call = PoolingCall(pooling_params, truncate_prompt_tokens, use_tqdm, lora_request, extras)
         return with_tensors(self._pooling.values(prompts, "token_classify", call))
 
+    @without_frames
     def score(
         self,
         data_1: PromptType | Sequence[PromptType],
@@ -192,6 +185,7 @@ class LLM(OfflineControl):
         scoring = OfflineScoring(self._pooling, self.get_tokenizer, self.chat_prompt, self._chat_template)
         return scoring.scores(ScoredPairs.of(data_1, data_2), call, read_template(chat_template or ""))
 
+    @without_frames
     def enqueue(
         self,
         prompts: PromptType | Sequence[PromptType],
@@ -206,12 +200,14 @@ class LLM(OfflineControl):
         self._requests.enqueue(ids)
         return ids
 
+    @without_frames
     def wait_for_completion(
         self, output_type: object = None, *, use_tqdm: bool | Callable[..., Any] = True
     ) -> list[RequestOutput]:
         """The outputs of all that was enqueued since the last call, in that order."""
         return self._requests.run(self._requests.take_enqueued(), use_tqdm)
 
+    @without_frames
     def chat(
         self,
         messages: Sequence[Any],
@@ -259,6 +255,7 @@ class LLM(OfflineControl):
     def _chats(self) -> Chats:
         return chats_for(self.get_tokenizer(), self.llm_engine.config.tokenizer.escape_control_tokens)
 
+    @without_frames
     def beam_search(
         self,
         prompts: PromptType | Sequence[PromptType],

@@ -86,6 +86,24 @@ class RandomDataset(BenchmarkDataset):
         return [(tokenizer.decode(request.prompt), request.output_len) for request in requests]
 
 
+class PrefixRepetitionRandomDataset(BenchmarkDataset):
+    """Words, about as many tokens as are asked for, of which many prompts begin with one of a few prefixes."""
+
+    OPTIONS = ("prefix_len", "suffix_len", "num_prefixes", "output_len")
+    DEFAULT_PREFIX_LEN: ClassVar[int] = 256
+    DEFAULT_SUFFIX_LEN: ClassVar[int] = 256
+    DEFAULT_NUM_PREFIXES: ClassVar[int] = 10
+    DEFAULT_OUTPUT_LEN: ClassVar[int] = 128
+
+    def _texts(self, tokenizer: Any, num_requests: int, shape: dict[str, Any]) -> list[tuple[str, int]]:
+        defaults = {"prefix_len": self.DEFAULT_PREFIX_LEN, "suffix_len": self.DEFAULT_SUFFIX_LEN}
+        defaults |= {"num_prefixes": self.DEFAULT_NUM_PREFIXES, "output_len": self.DEFAULT_OUTPUT_LEN}
+        units = work.PromptUnits.of(_ids(tokenizer, work.ALL_WORDS), chat=False)
+        dice, repetition = random.Random(self.random_seed), work.PrefixRepetition(**{**defaults, **shape})
+        requests = repetition.requests(units, num_requests, not self.disable_shuffle, dice)
+        return [(tokenizer.decode(request.prompt), request.output_len) for request in requests]
+
+
 class ShareGPTDataset(BenchmarkDataset):
     """First questions of the conversations of a file; as many tokens as their answers have, unless told otherwise."""
 

@@ -6,7 +6,14 @@ import argparse
 from typing import Any
 
 from cadence.core.errors import ConfigError
-from cadence.vllm.bench_data import BenchmarkDataset, CustomDataset, RandomDataset, SampleRequest, ShareGPTDataset
+from cadence.vllm.bench_data import (
+    BenchmarkDataset,
+    CustomDataset,
+    PrefixRepetitionRandomDataset,
+    RandomDataset,
+    SampleRequest,
+    ShareGPTDataset,
+)
 
 _LENGTHS = {
     "random_input_len": RandomDataset.DEFAULT_INPUT_LEN,
@@ -14,9 +21,14 @@ _LENGTHS = {
     "random_prefix_len": RandomDataset.DEFAULT_PREFIX_LEN,
     "custom_output_len": 256,
     "sharegpt_output_len": None,
+    "prefix_repetition_prefix_len": PrefixRepetitionRandomDataset.DEFAULT_PREFIX_LEN,
+    "prefix_repetition_suffix_len": PrefixRepetitionRandomDataset.DEFAULT_SUFFIX_LEN,
+    "prefix_repetition_num_prefixes": PrefixRepetitionRandomDataset.DEFAULT_NUM_PREFIXES,
+    "prefix_repetition_output_len": PrefixRepetitionRandomDataset.DEFAULT_OUTPUT_LEN,
 }
 _DATASETS: dict[str, type[BenchmarkDataset]] = {
-    "random": RandomDataset, "sharegpt": ShareGPTDataset, "custom": CustomDataset,
+    "random": RandomDataset, "prefix_repetition": PrefixRepetitionRandomDataset, "sharegpt": ShareGPTDataset,
+    "custom": CustomDataset,
 }  # fmt: skip
 _SWITCHES = (
     "trust-remote-code", "no-stream", "no-oversample", "skip-chat-template", "enable-multimodal-chat",
@@ -51,6 +63,8 @@ def _shape(args: argparse.Namespace) -> dict[str, Any]:
     if args.dataset_name == "random":
         names = ("input_len", "output_len", "prefix_len", "range_ratio")
         return {name: getattr(args, f"random_{name}") for name in names}
+    if args.dataset_name == "prefix_repetition":
+        return {name: getattr(args, f"prefix_repetition_{name}") for name in PrefixRepetitionRandomDataset.OPTIONS}
     if args.dataset_name == "custom":
         return {"output_len": args.custom_output_len, "skip_chat_template": args.skip_chat_template}
     return {"output_len": args.sharegpt_output_len}

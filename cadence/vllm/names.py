@@ -32,8 +32,6 @@ MISSING = {
     "ray": "the engine joins a Ray cluster by itself, with distributed_executor_backend='ray'",
     "bench_data": "benchmarks draw random prompts, and read ShareGPT files and JSONL files of prompts (CustomDataset)",
     "bench": "a benchmark is run as a whole: add_cli_args(parser), then main(args)",
-    "transfer": "weights are read once, when the engine is made",
-    "kv": "the KV cache stays on the device of its engine",
 }
 
 _POOLING = dict.fromkeys(
@@ -77,12 +75,20 @@ _PARSER = {"FlexibleArgumentParser": "cadence.vllm.argument_parser"}
 _TOKENIZER = {"get_tokenizer": _TOOLS, "TokenizerLike": "cadence.text.tokenizer:Tokenizer"}
 
 _DATASETS = dict.fromkeys(
-    ("SampleRequest", "BenchmarkDataset", "RandomDataset", "ShareGPTDataset", "CustomDataset"), _BENCH_DATA
+    (
+        "SampleRequest",
+        "BenchmarkDataset",
+        "RandomDataset",
+        "PrefixRepetitionRandomDataset",
+        "ShareGPTDataset",
+        "CustomDataset",
+    ),
+    _BENCH_DATA,
 )
 _DATASETS |= dict.fromkeys(
     (
         "SonnetDataset", "BurstGPTDataset", "HuggingFaceDataset", "ConversationDataset", "InstructCoderDataset",
-        "MTBenchDataset", "AIMODataset", "NextEditPredictionDataset", "PrefixRepetitionRandomDataset", "SpecBench",
+        "MTBenchDataset", "AIMODataset", "NextEditPredictionDataset", "SpecBench",
     ),
     "!bench_data",
 )  # fmt: skip

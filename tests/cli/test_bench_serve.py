@@ -267,12 +267,8 @@ def test_results_are_appended(server: ScriptedServer, capsys: pytest.CaptureFixt
     file = tmp_path / "all.json"
     for count in ("1", "2"):
         bench(server, capsys, "--append-result", "--result-filename", str(file), "--num-prompts", count)
-    decoder, text, counts = json.JSONDecoder(), file.read_text(), []
-    while text.strip():
-        result, end = decoder.raw_decode(text)
-        counts.append(result["completed"])
-        text = text[end:].lstrip()
-    assert counts == [1, 2]
+    results = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [result["completed"] for result in results] == [1, 2]
 
 
 def test_a_file_in_its_order_and_once(

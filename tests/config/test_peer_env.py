@@ -103,6 +103,13 @@ def test_every_other_variable_is_named_or_refused(caplog: pytest.LogCaptureFixtu
             assert named == ([said] if variable.support is Support.NO_EFFECT else [])
 
 
+def test_a_level_that_is_none_names_the_variable_that_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CADENCE_LOG_LEVEL", raising=False)
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "loud")
+    with pytest.raises(ConfigError, match="VLLM_LOGGING_LEVEL='LOUD' is not one of DEBUG"):
+        env.log_level()
+
+
 def test_the_limit_of_completions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_MAX_N_SEQUENCES", "7")
     assert read_flags(build_parser().parse([]))[1].max_completions == 7

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from cadence.config.peers.peer_flag import FlagKind, PeerFlag, Support
 from cadence.config.server.serve_options import ServeOptions
 from cadence.config.server.serve_options import names as server_names
 from cadence.core.errors import ConfigError
+from cadence.core.model.architectures import ARCHITECTURES
 from cadence.entrypoints.cli import serve as serve_command
 
 TABLE = peer_table.FLAGS
@@ -66,6 +68,15 @@ def test_each_flag_is_what_the_table_says(flag: PeerFlag) -> None:
         assert (flag.support is Support.WORKS) == (flag.name in ours)
     assert flag.why or flag.support is Support.WORKS
     assert not any(hint in flag.neutral for hint in flag.hints)
+
+
+def test_no_reason_denies_what_there_is() -> None:
+    """Families, Ray's actors, files that torch.save wrote, several engines."""
+    why = "\n".join(flag.why for flag in OTHERS)
+    absent = re.findall(r"no family with (\w+)", why)
+    assert [word for word in absent if any(word.lower() in name.lower() for name in ARCHITECTURES)] == []
+    for wrong in ("no Ray", "PyTorch checkpoints are not read", "one engine", "code .* is never run", "is not scaled"):
+        assert not re.search(wrong, why), wrong
 
 
 @pytest.mark.parametrize("flag", OTHERS, ids=lambda flag: flag.name)

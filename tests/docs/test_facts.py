@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import tomllib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from cadence.core.model.architectures import ARCHITECTURES
 from cadence.entrypoints.cli.main import COMMANDS
 from cadence.entrypoints.server import routes
 from cadence.gguf.file import GGML_TYPES
-from tests.docs.blocks import ROOT, pages
+from tests.docs.blocks import NOT_RUN, ROOT, pages
 from tests.docs.commands import parser_of
 
 _SPAN = re.compile(r"`([^`\n]+)`")
@@ -146,6 +147,19 @@ def test_what_works_is_true() -> None:
     assert {words.split()[0] for words in commands} == set(COMMANDS)
     named = {span for span in _SPAN.findall(server[1]) if span.startswith("/")}
     assert named <= _endpoints()
+
+
+def test_every_extra_is_listed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (ROOT / "docs/using/installation.md").read_text(encoding="utf-8")
+    assert [name for name in project["optional-dependencies"] if f"| `{name}` |" not in page] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/README.md"])
+def test_pages_say_which_blocks_no_test_runs(page: str) -> None:
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    said = re.search(r"(?:A test|`tests/docs`) runs [^.:]*? as (?:it|they) stands?[.,] (.*?)\.", text)
+    assert said is not None and [reason for reason in NOT_RUN if reason not in said[1]] == []
 
 
 def test_pages_name_every_finish_reason() -> None:

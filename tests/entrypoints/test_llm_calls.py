@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shutil
 import signal
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -17,6 +18,7 @@ import torch
 from cadence import LLM, AsyncEngineArgs, AsyncLLMEngine, EngineArgs, LLMEngine, RequestOutputKind, SamplingParams
 from cadence.core.errors import ConfigError, EngineDeadError, InvalidRequestError, ModelNotFoundError
 from cadence.core.lora_request import LoRARequest
+from cadence.core.refusals import REFUSALS
 from cadence.core.sampling_params import BeamSearchParams
 from cadence.engine.text.logits_processors import (
     AdapterLogitsProcessor,
@@ -212,14 +214,29 @@ def test_a_reset_of_requests_that_run_changes_no_token(llm: LLM) -> None:
     assert tokens_of(outputs[-1:]) == expected and outputs[-1].num_cached_tokens == 0
 
 
-def test_refusals_come_without_our_frames(llm: LLM) -> None:
+def test_refusals_come_without_our_frames(llm: LLM, directory: str, tmp_path: Path) -> None:
+    broken = shutil.copytree(directory, tmp_path / "broken")
+    (broken / "model.safetensors").write_bytes(b"no weights")
+    long, question = [[7] * 300], [{"role": "user", "content": "a"}]
     for call in (
         lambda: LLM("/no/such/model"),
         lambda: LLM("smollm2", max_modl_len=3),
         lambda: LLM("smollm2", decode_context_parallel_size=2),
-        lambda: llm.generate([[7] * 300], greedy()),
+        lambda: LLM(str(broken), **OPTIONS),
+        lambda: LLM.from_engine_args(EngineArgs("/no/such/model")),
+        lambda: LLMEngine.from_engine_args(EngineArgs("/no/such/model")),
+        lambda: AsyncLLMEngine.from_engine_args(AsyncEngineArgs("/no/such/model")),
+        lambda: llm.generate(long, greedy()),
+        lambda: llm.enqueue(long, greedy()),
+        lambda: llm.chat(question, greedy(), chat_template="{{ raise_exception('no') }}"),
+        lambda: llm.beam_search(long, BeamSearchParams(beam_width=2, max_tokens=2)),
+        lambda: llm.embed(long),
+        lambda: llm.encode(long, pooling_task="token_embed"),
+        lambda: llm.classify("a"),
+        lambda: llm.reward("a"),
+        lambda: llm.score("a", long),
     ):
-        with pytest.raises((ConfigError, ModelNotFoundError, InvalidRequestError)) as caught:
+        with pytest.raises(REFUSALS) as caught:
             call()
         assert len(traceback.extract_tb(caught.value.__traceback__)) == 3  # this function, the lambda, and the call
         assert caught.value.__cause__ is None and caught.value.__suppress_context__

@@ -12,6 +12,7 @@ import pytest
 from cadence.vllm.benchmarks import latency, serve, throughput
 from cadence.vllm.benchmarks.datasets import (
     CustomDataset,
+    PrefixRepetitionRandomDataset,
     RandomDataset,
     SampleRequest,
     ShareGPTDataset,
@@ -62,6 +63,20 @@ def test_random_prompts_have_the_lengths_that_were_asked_for(tokenizer: Tokenize
     assert len({one.expected_output_len for one in spread}) > 5
     with pytest.raises(InvalidRequestError, match="no option 'inputlen'"):
         RandomDataset().sample(tokenizer, 1, inputlen=3)
+
+
+def test_prompts_that_begin_alike(tokenizer: Tokenizer) -> None:
+    shape: dict[str, Any] = {"prefix_len": 20, "suffix_len": 5, "num_prefixes": 2, "output_len": 7}
+    dataset = PrefixRepetitionRandomDataset(random_seed=3)
+    found = dataset.sample(tokenizer, 6, **shape)
+    assert len({one.prompt for one in found}) == 6 and {one.expected_output_len for one in found} == {7}
+    assert len({str(one.prompt)[:10] for one in found}) == 2
+    assert found == dataset.sample(tokenizer, 6, **shape)
+    parser = FlexibleArgumentParser()
+    add_dataset_parser(parser)
+    words = [f"--prefix-repetition-{name.replace('_', '-')}={number}" for name, number in shape.items()]
+    words += ["--dataset-name", "prefix_repetition", "--num-prompts", "6", "--seed", "3"]
+    assert get_samples(parser.parse_args(words), tokenizer) == found
 
 
 def test_conversations_of_a_file(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from cadence.config.peers.peer_flags import (
     EVERY_LENGTH,
     EXACT_TOKENS,
     KERNELS,
-    NO_CODE,
+    OWN_CODE,
     RANKS,
     SHARED_WITH_TARGET,
 )
@@ -33,7 +33,7 @@ _KEYS = (
     _key(no_effect, "moe_backend", "auto", KERNELS),
     _key(no_effect, "attention_backend", None, KERNELS),
     _key(refused, "kv_cache_dtype", "auto", "a draft model keeps keys and values in its target's type"),
-    _key(no_effect, "code_revision", None, NO_CODE),
+    _key(no_effect, "code_revision", None, OWN_CODE),
     _key(no_effect, "draft_load_config", {}, AS_TARGET),
     _key(no_effect, "index_share_for_mtp_iteration", False, "no family with sparse attention is in this version"),
     _key(no_effect, "disable_padded_drafter_batch", False, EVERY_LENGTH),

@@ -15,7 +15,7 @@ OWN_BALANCING = "the server shares requests out among its engines; put a proxy b
 FIXED_RANKS = "the number of ranks is that of the start"
 SHARED_WITH_TARGET = "a model that drafts is shared out among the ranks of its target"
 RANKS = "how ranks reach each other, and which has what, is chosen when they start"
-NO_CODE = "code that comes with a model is never run: the families that are supported are built in"
+OWN_CODE = "code that comes with a model is that of its revision, and runs with trust_remote_code alone"
 NAMED_CODE = "classes named by a flag are not run"
 PREPARED = "recordings are prepared as the model's files say"
 NO_IMAGES = "pictures are prepared and encoded in one way, on the devices of the engine"
@@ -29,7 +29,9 @@ WHOLE_PICTURES = "a picture is encoded whole, whichever step its tokens are in"
 ENCODED = "what is kept is what a tower made of a picture, by content"
 DIGESTS = "contents are told apart by their SHA-256"
 ALL_FRAMES = "all frames that are taken of a video are seen"
-NO_MAMBA = "no family with Mamba layers is in this version"
+STATE_TYPES = "recurrent states are kept in float32, inputs of convolutions in the model's type"
+SNAPSHOTS = "prompts go on from snapshots of states, which are taken where prompts end or part"
+STATES_ONCE = "a state takes in a token once: drafts when they turn out right"
 READER = "files are mapped into memory and read as they are needed"
 KERNELS = "kernels are chosen for the device; the option `kernels` names others"
 GRAPHS = "decode steps are recorded when first met, or beforehand (`warmup`), or never (`enforce_eager`)"
@@ -47,8 +49,10 @@ NOT_RETURNED = "this version does not return them"
 SCHEDULER = "a request is admitted as soon as there is room for its prompt"
 NO_SWAP = "a preempted request is computed again, nothing is swapped"
 RESTARTED = "an engine that dies is always started again, and its requests go on"
+KV_SCALES = "scales of the KV cache come with the checkpoint, or are found as it is written"
 ONE_KV_TYPE = "all layers keep keys and values in one type; choose it with kv_cache_dtype"
 BOUND = "threads stay on the cores this process may use; bind it with numactl or taskset"
+NEVER_LOGGED = "statistics are never logged; get_metrics and /metrics have them"
 LEVELS = ("0", "1", "2", "3", "O0", "O1", "O2", "O3")
 TOKENISED = "tokenising has no pool: long texts go to a process of their own"
 
@@ -67,7 +71,7 @@ ENGINE_GROUPS = (
         works("allowed_local_media_path"),
         works("allowed_media_domains", "without it nothing is fetched; `*` names all that are public", kind=LIST),
         works("revision"),
-        no_effect("code_revision", None, NO_CODE),
+        no_effect("code_revision", None, OWN_CODE),
         works("tokenizer_revision"),
         works("max_model_len", "never beyond what the model was made for, unless hf_overrides says so"),
         works("quantization", "a checkpoint says itself how it is quantised; other methods are not read", short="-q"),
@@ -109,16 +113,16 @@ ENGINE_GROUPS = (
         no_effect("model_loader_extra_config", {}, READER),
         no_effect("ignore_patterns", [], "only configuration, tokenizer and weights are fetched"),
         works("use_tqdm_on_load"),
-        no_effect("pt_load_map_location", "cpu", "PyTorch checkpoints are not read"),
+        no_effect("pt_load_map_location", "cpu", "tensors are read on the host, whatever device their file names"),
     )),
     Group("AttentionConfig", (
         no_effect("attention_backend", None, KERNELS),
     )),
     Group("MambaConfig", (
-        no_effect("mamba_backend", "triton", NO_MAMBA),
-        no_effect("mamba_ssu_algorithm", None, NO_MAMBA),
-        no_effect("enable_mamba_cache_stochastic_rounding", False, NO_MAMBA),
-        no_effect("mamba_cache_philox_rounds", 0, NO_MAMBA),
+        no_effect("mamba_backend", "triton", KERNELS),
+        no_effect("mamba_ssu_algorithm", None, KERNELS),
+        no_effect("enable_mamba_cache_stochastic_rounding", False, STATE_TYPES),
+        no_effect("mamba_cache_philox_rounds", 0, STATE_TYPES),
     )),
     Group("StructuredOutputsConfig", (
         works("reasoning_parser", "of `cadence serve`"),
@@ -167,7 +171,7 @@ ENGINE_GROUPS = (
         no_effect("eplb_config", {}, RANKS),
         no_effect("expert_placement_strategy", "linear", RANKS, choices=("linear", "round_robin")),
         no_effect("max_parallel_loading_workers", None, RANKS),
-        refused("ray_workers_use_nsight", False, "there are no Ray workers to profile"),
+        refused("ray_workers_use_nsight", False, "ranks are not profiled; LLM(..., profiler_config=...) is"),
         no_effect("disable_custom_all_reduce", False, RANKS),
         refused("worker_cls", "auto", NAMED_CODE),
         refused("worker_extension_cls", "", NAMED_CODE),
@@ -186,13 +190,13 @@ ENGINE_GROUPS = (
         no_effect("prefix_cache_retention_interval", 0, "all blocks are kept until their room is needed"),
         refused("kv_cache_dtype_skip_layers", [], ONE_KV_TYPE),
         no_effect("kv_sharing_fast_prefill", False, "no family that shares keys between layers is in this version"),
-        no_effect("mamba_cache_dtype", "auto", NO_MAMBA),
-        no_effect("mamba_ssm_cache_dtype", "auto", NO_MAMBA),
-        no_effect("mamba_block_size", None, NO_MAMBA),
+        no_effect("mamba_cache_dtype", "auto", STATE_TYPES),
+        no_effect("mamba_ssm_cache_dtype", "auto", STATE_TYPES),
+        no_effect("mamba_block_size", None, SNAPSHOTS),
         no_effect("prefix_match_unit", None, "a hit of the prefix cache ends with a block (block_size)"),
-        no_effect("mamba_cache_mode", "none", NO_MAMBA),
-        no_effect("replayssm_buffer_len", 16, NO_MAMBA),
-        no_effect("use_replayssm", False, NO_MAMBA),
+        no_effect("mamba_cache_mode", "none", SNAPSHOTS),
+        no_effect("replayssm_buffer_len", 16, STATES_ONCE),
+        no_effect("use_replayssm", False, STATES_ONCE),
         refused("kv_offloading_size", 0, ON_DEVICE),
         no_effect("kv_offloading_backend", "native", ON_DEVICE),
     )),
@@ -307,11 +311,11 @@ ENGINE_GROUPS = (
         no_effect("optimization_level", (2, "2", "O2"), GRAPHS, short="-O", choices=LEVELS),
         no_effect("performance_mode", "balanced", "the scheduler weighs streams against prompts by max_inter_token_ms",
                   choices=("balanced", "interactivity", "throughput")),
-        refused("weight_transfer_config", {}, "weights are read once, from files"),
+        refused("weight_transfer_config", {}, "other weights come by update_weights, from a folder or by name"),
     )),
     Group("EngineArgs", (
-        no_effect("disable_log_stats", False, "statistics are never logged; get_metrics and /metrics have them"),
-        no_effect("aggregate_engine_logging", False, "there is one engine"),
+        no_effect("disable_log_stats", False, NEVER_LOGGED),
+        no_effect("aggregate_engine_logging", False, NEVER_LOGGED),
         refused("fail_on_environ_validation", False, "variables that have no effect are named in the log"),
         works("shutdown_timeout", "of `cadence serve`; default 30, and 0 = no limit"),
         no_effect("gdn_prefill_backend", None, KERNELS),
@@ -339,7 +343,7 @@ REMOVED = Group("Removed", (
     works("guided_decoding_backend", "as structured_outputs_config.backend",
           means="structured_outputs_config.backend"),
     no_effect("max_seq_len_to_capture", None, "recorded decode steps serve sequences of every length"),
-    no_effect("calculate_kv_scales", False, "the KV cache is not scaled"),
+    no_effect("calculate_kv_scales", False, KV_SCALES),
     refused("qlora_adapter_name_or_path", None, "requests name their adapters: enable_lora"),
     refused("enable_prompt_adapter", False, "prompt adapters are not in this version"),
     no_effect("max_prompt_adapters", None, "prompt adapters are not in this version"),
@@ -356,7 +360,7 @@ REMOVED = Group("Removed", (
     no_effect("tokenizer_pool_size", 0, TOKENISED),
     no_effect("tokenizer_pool_type", None, TOKENISED),
     no_effect("tokenizer_pool_extra_config", {}, TOKENISED),
-    refused("quantization_param_path", None, "the KV cache is not scaled"),
+    refused("quantization_param_path", None, KV_SCALES),
     no_effect("logits_processor_pattern", None, "logits processors are given as callables"),
     works("speculative_model", "as speculative_config.model", means="speculative_config.model"),
     works("num_speculative_tokens", "as speculative_config.num_speculative_tokens",

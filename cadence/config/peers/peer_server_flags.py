@@ -6,8 +6,8 @@ from cadence.config.peers.peer_flag import FlagKind, Group, no_effect, refused, 
 
 LIST = FlagKind.LIST
 
-NO_COHERE = "Cohere's API is not served"
-NO_SUPERVISOR = "there is one server and one engine, and nothing above them"
+NO_COHERE = "of Cohere's API embeddings and rankings are served, and no chats"
+NO_SUPERVISOR = "one server starts all engines of its address, and nothing is above it"
 FINGERPRINT = "system_fingerprint names the version"
 NEVER_LOGGED = "prompts and outputs are never logged"
 

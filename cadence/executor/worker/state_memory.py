@@ -32,7 +32,7 @@ class StateMemoryPlan:
         if fits < 1:
             raise ConfigError(
                 f"the state of one request takes {row / 2**20:.1f} MiB, and there is room for {num_bytes / 2**20:.1f} "
-                "MiB of states and keys: raise gpu_memory_utilization or kv_cache_memory_bytes",
+                "MiB of states and keys: raise kv_cache_memory_bytes",
                 field="kv_cache_memory_bytes",
             )
         rows = min(max_num_seqs, fits)

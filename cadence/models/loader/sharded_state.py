@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from cadence import gguf
+from cadence.config.files.output_folder import check_output
 from cadence.config.files.sharded_state import (
     FIELD,
     StoredBlocks,
@@ -132,8 +133,7 @@ def save_sharded(files: ModelFiles, num_ranks: int, output: Path, part_bytes: in
     """Writes the weights of a model for so many ranks into a new folder, with what lies beside them -> what it wrote"""
     if num_ranks < 1:
         raise ConfigError(f"{FIELD}={num_ranks}: at least 1", FIELD)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ConfigError(f"output={output}: it is there, and not an empty folder", "output")
+    check_output(output)
     hf = load_hf_config(files)
     written = []
     for rank in range(num_ranks):

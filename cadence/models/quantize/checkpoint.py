@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from cadence.config.files.output_folder import check_output
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.reference import ModelFiles
 from cadence.models.layers.experts import ExpertLinear
@@ -18,7 +19,7 @@ from cadence.models.loader.assign import Copy
 from cadence.models.loader.checkpoint import open_checkpoint, stored_dtype
 from cadence.models.loader.source import WeightsSource
 from cadence.models.quantize.beside import base_config, copy_beside
-from cadence.models.quantize.checkpoint_writer import CheckpointWriter, check_output
+from cadence.models.quantize.checkpoint_writer import CheckpointWriter
 from cadence.models.quantize.formats import WeightFormat
 from cadence.models.quantize.layer_pass import LayerPass
 from cadence.models.quantize.matrix import QuantizedMatrix, quantized

@@ -16,7 +16,7 @@ from typing import Any, Self
 import torch
 from safetensors.torch import save_file
 
-from cadence.core.errors import ConfigError
+from cadence.config.files.output_folder import check_output
 
 PART_BYTES = 2 << 30  # of one file, about; so much of the checkpoint is in memory at once
 _INDEX = "model.safetensors.index.json"
@@ -82,11 +82,6 @@ class CheckpointWriter:
 
     def _path(self, index: int) -> Path:
         return self.folder / f"{index:05d}.part"
-
-
-def check_output(output: Path) -> None:
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ConfigError(f"{output}: it is there, and not an empty folder", "output")
 
 
 def _flush(path: Path) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from cadence.core.errors import ConfigError
-from cadence.models.quantize.numbers import Float4Numbers, Float8Numbers, Numbers, WholeNumbers
-from cadence.models.quantize.scale_codes import E4M3Scales, FloatScales, PowerScales, ScaleCode
+
+if TYPE_CHECKING:
+    import torch
+
+    from cadence.models.quantize.numbers import Numbers
+    from cadence.models.quantize.scale_codes import ScaleCode
 
 _BLOCK = (128, 128)
 _SHRUNK = tuple(1.0 - 0.04 * step for step in range(11))  # of the range that covers every entry: 1.00 .. 0.60
@@ -39,12 +41,16 @@ class WeightFormat:
 
     @property
     def numbers(self) -> Numbers:
+        from cadence.models.quantize.numbers import Float4Numbers, Float8Numbers, WholeNumbers  # imports torch
+
         if self.kind == "int":
             return WholeNumbers(self.bits)
         return Float8Numbers() if self.bits == 8 else Float4Numbers()
 
     def scale_code(self, dtype: torch.dtype) -> ScaleCode:
         """dtype: of the checkpoint's other tensors, and of scales that have no type of their own"""
+        from cadence.models.quantize.scale_codes import E4M3Scales, FloatScales, PowerScales  # imports torch
+
         if self.layout == "nvfp4-pack-quantized":
             return E4M3Scales()
         return PowerScales() if self.layout == "mxfp4-pack-quantized" else FloatScales(dtype)

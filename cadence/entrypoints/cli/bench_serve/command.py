@@ -222,7 +222,8 @@ def _about(flags: argparse.Namespace, model: str) -> dict[str, Any]:
 def publish(
     flags: argparse.Namespace, result: dict[str, Any], samples: Sequence[Sample], wanted: WantedMetrics
 ) -> None:
-    document = json.dumps({**result, **(details(samples) if flags.save_detailed else {})}, indent=2)
+    numbers = {**result, **(details(samples) if flags.save_detailed else {})}
+    document = json.dumps(numbers, indent=2)
     if flags.output_json == "-":
         print(document)
     else:
@@ -234,7 +235,10 @@ def publish(
         _write(Path(flags.output_json), document)
     if flags.save_result or flags.append_result or flags.result_filename:
         path = Path(flags.result_dir) / (flags.result_filename or _file_name(result))
-        _write(path, document, "a" if flags.append_result else "w")
+        if flags.append_result:
+            _write(path, json.dumps(numbers), "a")
+        else:
+            _write(path, document)
     if flags.plot:
         save_latency_plot(_picture(result, samples), flags.plot)
 

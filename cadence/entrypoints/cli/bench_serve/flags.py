@@ -128,7 +128,7 @@ def _add_report_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--metric-percentiles", default="90,99", metavar="P,P,…", help="[90,99]")
     group.add_argument("--goodput", nargs="+", default=[], metavar="NAME:MS", help="limits of a good request: ttft:200")
     group.add_argument("--save-result", action="store_true", help="write the numbers as JSON")
-    group.add_argument("--append-result", action="store_true", help="as --save-result, at the end of the file")
+    group.add_argument("--append-result", action="store_true", help="as a line at the end of that file")
     group.add_argument("--save-detailed", action="store_true", help="with every request's times")
     group.add_argument("--result-dir", default=".", metavar="DIR", help="[.]")
     group.add_argument("--result-filename", metavar="FILE", help="[made of the backend, rate, model and time]")

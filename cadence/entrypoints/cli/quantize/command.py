@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from cadence.config.cli import Extend, Parser
 from cadence.config.command_line import values
+from cadence.config.files.output_folder import check_output
 from cadence.config.local_files import check_model
 from cadence.entrypoints.cli.quantize.card import Card
 from cadence.entrypoints.cli.shared.progress_lines import ProgressLines
+from cadence.models.quantize.formats import WeightFormat, find_format
 
 if TYPE_CHECKING:
     from cadence.config.reference import ModelFiles
-    from cadence.models.quantize.formats import WeightFormat
 
 _WINDOW = 512  # tokens
 _PERPLEXITY_WINDOW, _PERPLEXITY_TOKENS = 1024, 4096
@@ -60,16 +61,14 @@ def build_parser() -> Parser:
 
 def run(argv: Sequence[str]) -> int:
     flags = build_parser().parse(argv)
+    form, output = find_format(flags.format, flags.group_size), Path(flags.output)
+    check_output(output)
     check_model(flags.model)
 
     from cadence.config.reference import find_model
     from cadence.models.quantize.checkpoint import QuantizeOptions, quantize_checkpoint
-    from cadence.models.quantize.checkpoint_writer import check_output
-    from cadence.models.quantize.formats import find_format
     from cadence.models.quantize.selection import HEAD
 
-    form, output = find_format(flags.format, flags.group_size), Path(flags.output)
-    check_output(output)
     files = find_model(flags.model)
     texts = _Texts(flags, files, form)
     ignore = tuple(getattr(flags, "ignore", (HEAD,)))
