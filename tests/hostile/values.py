@@ -112,6 +112,7 @@ _STRUCTURES = {
     "infinite value": b'{"7": 1e999}',
     "surrogate key": b'{"\\ud800": 1}',
     "choice of itself": b'{"anyOf": [' + b'{"$ref": "#/$defs/day"},' * 40 + b'{"type": "string"}]}',
+    "sets that never close": b'{"type": "string", "pattern": "^' + b"[" * 20_000 + b'$"}',
     "reference to itself": b'{"$ref": "#/$defs/day"}',
     "reference": b'{"$ref": "#/components/schemas/Error", "__class__": "x"}',
     "trailing comma": b"[1,]",
