@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -92,15 +93,14 @@ class Tokenizer:
         return ids[0] if len(ids) == 1 else None
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
-        try:
+        with refused_texts():
             encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
-        except (TypeError, UnicodeError) as error:
-            raise InvalidRequestError("a prompt is not valid text", field="prompt") from error
         return [encoding.ids for encoding in encodings]
 
     def offsets(self, text: str, add_special_tokens: bool = True) -> tuple[list[int], list[tuple[int, int]]]:
         """The tokens of a text, and where in it each begins and ends, in characters."""
-        (encoding,) = self.backend.encode_batch([text], add_special_tokens=add_special_tokens)
+        with refused_texts():
+            (encoding,) = self.backend.encode_batch([text], add_special_tokens=add_special_tokens)
         return encoding.ids, encoding.offsets
 
     def __call__(self, text: str | Sequence[str], add_special_tokens: bool = True) -> dict[str, Any]:
@@ -276,10 +276,17 @@ class Tokenizer:
 
 def encode_with(backend: Backend, text: str, add_special_tokens: bool) -> list[int]:
     """Long texts by the call that releases the GIL, which costs short ones more than it gives."""
-    try:
+    with refused_texts():
         if len(text) > SHORT_TEXT:
             return backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
         return backend.encode(text, add_special_tokens=add_special_tokens).ids
+
+
+@contextmanager
+def refused_texts() -> Iterator[None]:
+    """A text that the backend cannot read is refused, whatever the backend raises."""
+    try:
+        yield
     except (TypeError, UnicodeError) as error:
         raise InvalidRequestError("the prompt is not valid text", field="prompt") from error
     except BaseException as error:

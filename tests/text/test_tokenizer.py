@@ -253,3 +253,36 @@ def test_the_text_room_needs_neither_torch_nor_transformers() -> None:
     code = "import sys, cadence.text.load, cadence.text.detokenizer, cadence.text.stop, cadence.gguf.tokenizer\n"
     code += "assert not {'torch', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class PanicException(BaseException):
+    """As the package `tokenizers` raises where its code in Rust panics."""
+
+
+class PanickingBackend:
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def encode(self, *arguments: Any, **options: Any) -> Any:
+        raise self._error
+
+    encode_batch = encode_batch_fast = encode
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (PanicException("Onig: retry-limit-in-match over"), InvalidRequestError),
+        (PanicException("cannot allocate memory"), MemoryError),
+        (TypeError("no text"), InvalidRequestError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_a_text_that_the_backend_panics_at_is_refused(
+    error: BaseException, expected: type[BaseException], tmp_path: Path
+) -> None:
+    tokenizer = load_tokenizer(tiny_tokenizers.save(tiny_tokenizers.byte_level(), tmp_path))
+    tokenizer.backend = PanickingBackend(error)  # type: ignore[assignment]
+    for read in (tokenizer.encode, tokenizer.offsets, lambda text: tokenizer.encode_batch([text])):
+        with pytest.raises(expected):
+            read("a")
