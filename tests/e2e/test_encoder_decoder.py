@@ -20,7 +20,7 @@ from tests.helpers.adapters import save_adapter
 from tests.helpers.tiny_seq2seq import FAMILIES, MELS, POSITIONS, SOUND, Seq2SeqOracle, make_seq2seq
 from tests.helpers.wide import mostly_wide
 
-pytestmark = [pytest.mark.engine]
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 BASE = {"dtype": "float32", "max_num_seqs": 8, "num_gpu_blocks_override": 200}
 SOURCES = [[5, 6, 7, 8, 9, 1], [11, 12, 13, 1], [*range(20, 60), 1], [5, 6, 7, 8, 9, 1], [300, 301, 1]]

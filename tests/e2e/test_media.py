@@ -21,7 +21,7 @@ from tests.helpers.tiny_qwen_vl import GENERATIONS, IMAGE_PAD, VIDEO_PAD, make_q
 from tests.helpers.tiny_vision import make_vision
 from tests.helpers.wide import mostly_wide
 
-pytestmark = [pytest.mark.engine]
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 SIGN = {
     "gemma3": "<start_of_image>",

@@ -34,7 +34,7 @@ from tests.helpers.tiny_qwen_vl import IMAGE_PAD, make_qwen_vl
 from tests.helpers.tiny_vision import make_vision
 from tests.helpers.wide import mostly_wide_rows
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 GREEDY = SamplingParams(temperature=0, max_tokens=14, ignore_eos=True)
 BASE: dict[str, Any] = {"max_model_len": 300, "num_gpu_blocks_override": 300}

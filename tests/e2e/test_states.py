@@ -28,7 +28,7 @@ from tests.helpers import oracle
 from tests.helpers.tiny_models import VOCAB
 from tests.helpers.tiny_states import STATE_FAMILIES
 from tests.helpers.told_proposer import Texts, opening, told_proposer
-from tests.helpers.wide import mostly_wide
+from tests.helpers.wide import each_once, mostly_wide
 
 pytestmark = pytest.mark.engine
 
@@ -173,8 +173,7 @@ DRAFTING_WAYS = {
 }
 
 
-@pytest.mark.parametrize("family", DIFFERENT)
-@pytest.mark.parametrize("way", mostly_wide(DRAFTING_WAYS, ("padded", "chunks, prefixes cached")))
+@pytest.mark.parametrize(("family", "way"), each_once(DIFFERENT, tuple(DRAFTING_WAYS), turns=2))
 def test_a_model_with_states_drafts_for_itself(family: str, way: str, tiny_model: Callable[[str], Path]) -> None:
     """It tries drafts on a second state of a row: every greedy one is right, whatever happened to the row before."""
     directory, options = tiny_model(family), dict(DRAFTING_WAYS[way])

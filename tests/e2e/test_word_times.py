@@ -19,7 +19,7 @@ from cadence.core.inputs.encoder_input import EncoderInput
 from tests.helpers.tiny_seq2seq import MELS, POSITIONS, Seq2SeqOracle, make_seq2seq
 from tests.helpers.wide import mostly_wide
 
-pytestmark = [pytest.mark.engine]
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 BASE = {"dtype": "float32", "max_num_seqs": 8, "num_gpu_blocks_override": 200, "max_model_len": 100}
 HEADS = ((1, 3), (0, 1), (1, 0))  # of two layers with four heads each

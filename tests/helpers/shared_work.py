@@ -5,8 +5,9 @@ the plain ones that they are held to: hence a few parts for each family, by what
 engine.
 
 `-n auto` is up to two processes more than cores (`pytest_xdist_auto_num_workers` of `tests/conftest.py`). The last ones
-have the files of MOSTLY_WAITING, whose seconds are silences, deadlines and drains: a core of their own would be idle
-for most of them. When these are done, they end. Where there is a core for each process, all are alike.
+have the files of MOSTLY_WAITING first, whose seconds are silences, deadlines and drains: a core of their own would be
+idle for most of them. Then they are as the others, which wait for a fifth of their time, too. Where there is a core for
+each process, all are alike.
 
 Files of LONGEST come first: one that began among the last would be waited for by processes with nothing left to do.
 """
@@ -75,15 +76,10 @@ class SharedWorkScheduling(LoadFileScheduling):
 
     def _assign_work_unit(self, node: Any) -> None:
         """What is meant for it, or else the first that is left."""
-        for scope in (self._waiting() if self._is_spare(node) else self._computing())[:1]:
+        scopes = (self._is_spare(node) and self._waiting()) or self._computing()
+        for scope in scopes[:1]:
             self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)
-
-    def _reschedule(self, node: Any) -> None:
-        if self._is_spare(node) and not self._waiting() and not node.shutting_down:
-            node.shutdown()  # after what it has been given
-        else:
-            super()._reschedule(node)
 
     def _waiting(self) -> list[str]:
         return [scope for scope in MOSTLY_WAITING if scope in self.workqueue]

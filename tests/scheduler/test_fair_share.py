@@ -11,6 +11,7 @@ from cadence.core.contract.step import StepPlan
 from tests.helpers.timed_world import TimedWorld, Timeline
 from tests.helpers.toy_engine import ToyEngine, begun, check_tokens, make_engine
 from tests.helpers.toy_model import make_request
+from tests.helpers.wide import mostly_wide
 
 
 def seconds(plan: StepPlan) -> float:
@@ -43,7 +44,7 @@ def first_tokens_alone() -> list[float]:
     return [first_token_s(line) for line in lines]
 
 
-@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("depth", mostly_wide([1, 2], (2,)))
 def test_a_thousand_long_prompts_of_one_hardly_delay_another(depth: int) -> None:
     """By at most as much again as it takes alone, and the steps that are under way when it comes."""
     under_way = depth * seconds_of(512)

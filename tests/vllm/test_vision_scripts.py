@@ -235,12 +235,11 @@ def run(folder: Path, script: str, *words: str) -> str:
 @pytest.mark.parametrize(
     "words",
     [
-        ("-m", "llava", "--image-repeat-prob", "0.5", "--num-prompts", "6"),
-        ("-m", "qwen2_5_vl", "--disable-mm-processor-cache"),
-        ("-m", "qwen2_5_vl", "--modality", "video"),
-        ("-m", "qwen2_5_vl", "--modality", "image+video", "--num-prompts", "2"),
+        pytest.param(("-m", "llava", "--image-repeat-prob", "0.5", "--num-prompts", "6"), id="llava"),
+        pytest.param(("-m", "qwen2_5_vl", "--disable-mm-processor-cache"), id="qwen", marks=pytest.mark.wide),
+        pytest.param(("-m", "qwen2_5_vl", "--modality", "video"), id="video", marks=pytest.mark.wide),
+        pytest.param(("-m", "qwen2_5_vl", "--modality", "image+video", "--num-prompts", "2"), id="both"),
     ],
-    ids=["llava", "qwen", "video", "both"],
 )
 def test_pictures_and_videos(folder: Path, words: tuple[str, ...]) -> None:
     assert run(folder, "one", *words) == "True True"
