@@ -19,6 +19,7 @@ _TRACE = "Traceback (most recent call last):\n"
 _LOOKS = 6  # that must be alike before a server counts as settled
 _MOST_LOOKS = 100
 # What canaries do not touch: threads, the text process, and the engine's compiler of grammars.
+_PAIRS = ("cadence.text.service.text_process",)  # one for texts, one for templates, each started when it is needed
 _WARM_UPS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/detokenize", {"tokens": [5, 6]}),
     ("/tokenize", {"prompt": "a b " * 50, "return_token_strs": True}),
@@ -124,11 +125,14 @@ class Health:
         return found
 
     def _totals(self) -> dict[str, tuple[float, int, int]]:
-        """(MB, descriptors, threads) by role."""
+        """(MB, descriptors, threads) by role; where a role has several processes, each of them begins when it does."""
         totals: dict[str, tuple[float, int, int]] = {}
         for one in processes.usages(self._target.pid) if self._target.pid else ():
-            memory, descriptors, threads = totals.get(one.role, (0.0, 0, 0))
-            totals[one.role] = memory + one.rss_mb, descriptors + one.descriptors, threads + one.threads
+            role = one.role
+            if role in totals and role in _PAIRS:
+                role = f"{role}, the other"
+            memory, descriptors, threads = totals.get(role, (0.0, 0, 0))
+            totals[role] = memory + one.rss_mb, descriptors + one.descriptors, threads + one.threads
         return totals
 
     def _settled_totals(self) -> dict[str, tuple[float, int, int]]:
