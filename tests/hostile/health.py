@@ -18,8 +18,8 @@ _POLL_S = 0.05
 _TRACE = "Traceback (most recent call last):\n"
 _LOOKS = 6  # that must be alike before a server counts as settled
 _MOST_LOOKS = 100
-# What canaries do not touch: threads, the text process, and the engine's compiler of grammars.
 _PAIRS = ("cadence.text.service.text_process",)  # one for texts, one for templates, each started when it is needed
+# What canaries do not touch: threads, the text process, and the engine's compiler of grammars.
 _WARM_UPS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/detokenize", {"tokens": [5, 6]}),
     ("/tokenize", {"prompt": "a b " * 50, "return_token_strs": True}),
