@@ -22,7 +22,7 @@ _ACCEPT = 0  # the state of a text that was matched
 
 _ONE = re.compile(r"\\[dDwWsS]|\\[^a-zA-Z0-9]|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[()*+?|^$]", re.DOTALL)  # a character
 _REPEAT = re.compile(r"(?:[*+?]|\{(?P<exactly>\d+)\}|\{(?P<least>\d*),(?P<most>\d*)\})\??")
-_GROUP = re.compile(r"\((?:\?:|\?P<\w+>)?(?!\?)")
+_GROUP = re.compile(r"\((?:\?:|\?P<(?P<name>[^\W\d]\w*)>)?(?!\?)")
 _BEGIN, _END = re.compile(r"\^|\\A"), re.compile(r"\$|\\Z")
 _AHEAD = re.compile(r"\(\?[=!]")
 _SIMPLE = {"*": (0, None), "+": (1, None), "?": (0, 1)}
@@ -101,6 +101,7 @@ class LinearPattern:
 class _Parser:
     def __init__(self, pattern: str) -> None:
         self._text, self._at, self._depth = pattern, 0, 0
+        self._names: set[str | None] = set()  # of groups
         if len(pattern) > MOST_CHARS:
             raise ValueError(f"the pattern {pattern[:64]!r} has {len(pattern)} characters, at most {MOST_CHARS}")
 
@@ -145,7 +146,8 @@ class _Parser:
         return _times(piece, least, most)
 
     def _single(self) -> _Piece:
-        if self._taken(_GROUP) is not None:
+        if (group := self._taken(_GROUP)) is not None:
+            self._take_name(group["name"])
             return self._inside()
         found = None if _REPEAT.match(self._text, self._at) else self._taken(_ONE)
         if found is None:
@@ -156,6 +158,11 @@ class _Parser:
                 return _character(re.compile(found[0], re.DOTALL if found[0] != "." else 0))
         except re.error as error:
             raise self._wrong(str(error)) from None
+
+    def _take_name(self, name: str | None) -> None:
+        if name in self._names:
+            raise self._wrong(f"two groups of the name {name!r}")
+        self._names |= {name} - {None}
 
     def _inside(self) -> _Piece:
         self._depth += 1

@@ -86,6 +86,13 @@ def layer_windows(build: BuildContext, sliding_window: int | None, layer_types: 
     return [window if kind == "sliding_attention" else 0 for kind in layer_types]
 
 
+def types_in_turn(num_layers: int, pattern: int | str | None) -> list[str]:
+    """Every so-many-th layer sees everything, the others have a window; 0 or None = all see everything."""
+    if isinstance(pattern, str):
+        raise ConfigError(f"sliding_window_pattern {pattern!r} is not a number", field="sliding_window_pattern")
+    return ["sliding_attention" if pattern and at % pattern else "full_attention" for at in range(1, num_layers + 1)]
+
+
 def decoder_parts(
     build: BuildContext,
     dims: Dims,

@@ -7,7 +7,7 @@ from typing import Any
 
 from cadence.kernels.interface.attention_batch import Sees
 from cadence.models.decoder import DecoderLM
-from cadence.models.dims import layer_windows, read_dims
+from cadence.models.dims import layer_windows, read_dims, types_in_turn
 from cadence.models.gemma import GEMMA_RULES, gemma_decoder, gemma_norm
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec, HeadNorms
@@ -46,7 +46,7 @@ class Gemma3ForCausalLM(DecoderLM):
     def __init__(self, hf: ConfigView, build: BuildContext) -> None:
         hf = WithDefaults(hf, _DEFAULTS)
         dims = read_dims(hf)
-        types = hf.get("layer_types") or _pattern(dims.layers, hf["sliding_window_pattern"])
+        types = hf.get("layer_types") or types_in_turn(dims.layers, hf["sliding_window_pattern"])
         both_ways = bool(hf.get("use_bidirectional_attention"))
         windows = layer_windows(build, hf["sliding_window"] // 2 + 1 if both_ways else hf["sliding_window"], types)
         rotaries = {
@@ -63,11 +63,6 @@ class Gemma3ForCausalLM(DecoderLM):
 
         super().__init__(gemma_decoder(hf, build, dims, attention))
         self.sees = Sees.BOTH_WAYS if both_ways else Sees.CAUSAL
-
-
-def _pattern(num_layers: int, period: int) -> list[str]:
-    """Every `period`-th layer is full."""
-    return ["sliding_attention" if (index + 1) % period else "full_attention" for index in range(num_layers)]
 
 
 def _local_rope(hf: ConfigView, head_dim: int) -> RopeConfig:

@@ -49,7 +49,10 @@ def make_other(model_type: str, directory: Path, **changes: Any) -> Path:
     sizes = {name: value for name, value in _SIZES.items() if name in fields}
     if "kv_lora_rank" in sizes:
         sizes["num_key_value_heads"] = 4
-    config = kind(**decoder_sizes(**sizes | _OWN.get(model_type, {}) | changes))
+    given = decoder_sizes(**sizes | _OWN.get(model_type, {}) | changes)
+    if "num_key_value_heads" not in (*fields, *kind.attribute_map):
+        given.pop("num_key_value_heads", None)  # it would only stand in the file
+    config = kind(**given)
     model = AutoModelForCausalLM.from_config(config).eval().float()
     randomise(model, 0.15, 0.08)
     model.save_pretrained(directory)

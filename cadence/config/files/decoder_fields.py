@@ -27,7 +27,7 @@ DECODER_FIELDS: Mapping[str, FieldType] = {
     "rotary_dim": Nullable(_SIZE),
     "rotary_pct": Nullable(Number(0, 1)),
     "norm_epsilon": Number(0, 1),
-    "embedding_multiplier": _MULTIPLE,
+    "embedding_multiplier": Nullable(_MULTIPLE),
     "attention_multiplier": _MULTIPLE,
     "residual_multiplier": _MULTIPLE,
     "logits_scaling": _MULTIPLE,

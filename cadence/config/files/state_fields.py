@@ -68,16 +68,13 @@ STATE_FIELDS: Mapping[str, FieldType] = {
     "linear_num_value_heads": _HEADS,
     "shared_expert_intermediate_size": _SIZE,
     "mamba_norm_groups": _HEADS,
-    "logits_scaling": _FACTOR,
-    "residual_multiplier": _FACTOR,
-    "attention_multiplier": _FACTOR,
     "mamba_d_ssm": Nullable(_SIZE),
     "mamba_norm_before_gate": Boolean(),
     "mamba_rms_norm": Boolean(),
     "projectors_bias": Boolean(),
     **{
         f"{name}_multiplier": Nullable(_FACTOR)
-        for name in ("embedding", "lm_head", "key", "attention_in", "attention_out", "ssm_in", "ssm_out")
+        for name in ("lm_head", "key", "attention_in", "attention_out", "ssm_in", "ssm_out")
     },
     "ssm_multipliers": Nullable(ListOf(_FACTOR)),
     "mlp_multipliers": Nullable(ListOf(_FACTOR)),

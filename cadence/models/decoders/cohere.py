@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from cadence.core.errors import ConfigError
 from cadence.models.decoder import DecoderLM, DecoderParts, ParallelLayer
-from cadence.models.dims import Scales, decoder_parts, layer_windows, read_dims
+from cadence.models.dims import Scales, decoder_parts, layer_windows, read_dims, types_in_turn
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.head_norms import HeadNormedAttention
@@ -50,9 +51,7 @@ class Cohere2ForCausalLM(DecoderLM):
 
 
 def _windows(hf: ConfigView, build: BuildContext, layers: int) -> list[tuple[int, bool]]:
-    period = hf.get("sliding_window_pattern") or 4
-    in_turn = ["sliding_attention" if (at + 1) % period else "full_attention" for at in range(layers)]
-    types = hf.get("layer_types") or in_turn
+    types = hf.get("layer_types") or types_in_turn(layers, hf.get("sliding_window_pattern") or 4)
     windows = layer_windows(build, hf.get("sliding_window", 4096), types)
     return [(window, kind == "sliding_attention") for window, kind in zip(windows, types, strict=True)]
 
@@ -77,4 +76,11 @@ def _decoder(hf: ConfigView, build: BuildContext, layout: Callable[[int], list[t
     def layer(index: int) -> ParallelLayer:
         return ParallelLayer(attention(index), GatedMLP(build, dims.hidden, dims.intermediate, dims.activation), norm())
 
-    return decoder_parts(build, dims, layer, norm(), scales=Scales(logits=hf["logit_scale"]))
+    return decoder_parts(build, dims, layer, norm(), scales=Scales(logits=_logit_scale(hf)))
+
+
+def _logit_scale(hf: ConfigView) -> float:
+    scale = hf["logit_scale"]
+    if not isinstance(scale, int | float):
+        raise ConfigError(f"logit_scale {scale!r} is not a number", field="logit_scale")
+    return float(scale)

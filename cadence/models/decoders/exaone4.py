@@ -6,7 +6,7 @@ from __future__ import annotations
 from cadence.core.errors import ConfigError
 from cadence.models.decoder import DecoderLM, SandwichLayer
 from cadence.models.decoders.olmo2 import OLMO2_WEIGHTS
-from cadence.models.dims import decoder_parts, layer_windows, read_dims
+from cadence.models.dims import decoder_parts, layer_windows, read_dims, types_in_turn
 from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec, HeadNorms
 from cadence.models.layers.mlp import GatedMLP
@@ -54,4 +54,4 @@ def _in_turn(layers: int, pattern: int | str | None) -> list[str]:
             raise ConfigError(f"sliding_window_pattern {pattern!r} is not of L and G", field="sliding_window_pattern")
         kinds = [_SLIDING if pattern[at % len(pattern)] == "L" else _FULL for at in range(layers)]
         return [*kinds[:-1], _FULL]
-    return [_SLIDING if pattern and (at + 1) % pattern else _FULL for at in range(layers)]
+    return types_in_turn(layers, pattern)

@@ -41,7 +41,9 @@ def granite_decoder(
         feed_forward,
         mlp_bias=bool(hf.get("mlp_bias", False)),
         scales=Scales(
-            embed=hf.get("embedding_multiplier", 1.0) / factor, exact=True, logits=1.0 / hf.get("logits_scaling", 1.0)
+            embed=(hf.get("embedding_multiplier") or 1.0) / factor,
+            exact=True,
+            logits=1.0 / hf.get("logits_scaling", 1.0),
         ),
     )
     return replace(parts, stream=factor)

@@ -116,10 +116,11 @@ def _kv_layers(hf: HFConfig) -> tuple[int, int]:
     heads = int(hf.get("num_attention_heads") or hf.get("n_head") or hf.get("n_heads") or 0)
     if not heads or hf.family in (*ENCODERS, *ENCODER_DECODERS):
         return 0, 0
-    hidden = int(hf.get("hidden_size") or hf.get("n_embd") or hf.get("dim") or 0)
+    hidden = int(hf.get("hidden_size") or hf.get("n_embd") or hf.get("d_model") or hf.get("dim") or 0)
     if hf.get("qk_nope_head_dim") and hf.get("kv_lora_rank"):  # keys that are made of a shorter vector
         return _attending(hf), 2 * heads * (int(hf["qk_nope_head_dim"]) + int(hf.get("qk_rope_head_dim") or 0))
-    kv_heads = 1 if hf.get("multi_query") else int(hf.get("num_key_value_heads") or heads)
+    shared = hf.get("multi_query") and not hf.get("new_decoder_architecture")  # one for all, in Falcon 7B
+    kv_heads = 1 if shared else int(hf.get("num_key_value_heads") or hf.get("num_kv_heads") or heads)
     return _attending(hf), 2 * kv_heads * int(hf.get("head_dim") or hidden // heads)
 
 
