@@ -83,7 +83,7 @@ def run(target: Target, options: argparse.Namespace) -> dict[str, Any]:
         "clients": {"that read": options.clients + 2, "that leave or stall": 3, "hostile": options.hostile},
         "requests": ledger.figures(),
         "kills": _kill_figures(killer, sampler),
-        "bystander": _bystander_figures(sights, bystander),
+        "bystander": _bystander_figures(sights, bystander, sampler.began),
         "processes": sampler.figures(),
         "afterwards": problems or "canaries give the same tokens, nothing runs or waits, every KV block is back",
         "samples": sampler.samples,
@@ -100,9 +100,13 @@ def _kill_figures(killer: Killer, sampler: Sampler) -> dict[str, Any]:
     }
 
 
-def _bystander_figures(sights: list[Sight], bystander: Bystander) -> dict[str, Any]:
+def _bystander_figures(sights: list[Sight], bystander: Bystander, began: float) -> dict[str, Any]:
+    slowest = sorted((sight for sight in sights if sight.kind == "livez"), key=lambda sight: -sight.seconds)[:10]
     return {
         "longest /livez, ms": round(bystander.worst["livez"] * 1000),
+        "slowest /livez, ms at minute": {
+            str(round((sight.began - began) / 60, 2)): round(sight.seconds * 1000) for sight in slowest
+        },
         "longest gap of a stream, ms": round(bystander.worst["gap"] * 1000),
         "failures": [str(sight) for sight in sights if "failed" in sight.kind][:20],
     }
