@@ -135,8 +135,9 @@ def test_no_turn_of_the_loop_has_much_text(serve: Serve, turns: Turns) -> None:
             wanted = 400 if path == "/classify" else 200  # the model embeds: what is refused is not tokenised
             assert post.result().status_code == wanted, (path, post.result().text)
     assert turns.calls and turns.elsewhere, "both ways are taken"
-    assert max(turns.calls.values()) <= SHORT_TEXT // LEAST
-    assert max(turns.characters.values()) <= SHORT_TEXT
+    # A share begins anew in the middle of a turn: a turn may have the end of one and another.
+    assert max(turns.calls.values()) <= 2 * SHORT_TEXT // LEAST
+    assert max(turns.characters.values()) <= 2 * SHORT_TEXT
     assert sum(turns.requests.values()) > 4 * MANY, "most are made ready on the loop"
     assert max(turns.requests.values()) <= 2 * BEGUN_AT_ONCE < MANY, "those that waited, and those that find room then"
     assert not turns.jobs, "so many are made in a thread"
