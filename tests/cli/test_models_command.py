@@ -31,6 +31,7 @@ pytestmark = pytest.mark.engine
 
 LENGTHS = {"llama_linear": 2 * MAX_LEN, "llama_dynamic": 2 * MAX_LEN, "phi3_longrope": 2 * MAX_LEN, "bloom": 2048}
 
+
 def check(directory: Path, code: str, length: int = MAX_LEN) -> None:
     """Against the model itself, in shapes alone."""
     files = find_model(str(directory))
