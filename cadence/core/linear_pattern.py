@@ -101,7 +101,7 @@ class LinearPattern:
 class _Parser:
     def __init__(self, pattern: str) -> None:
         self._text, self._at, self._depth = pattern, 0, 0
-        self._names: set[str | None] = set()  # of groups
+        self._names: set[str] = set()  # of groups
         if len(pattern) > MOST_CHARS:
             raise ValueError(f"the pattern {pattern[:64]!r} has {len(pattern)} characters, at most {MOST_CHARS}")
 
@@ -160,9 +160,11 @@ class _Parser:
             raise self._wrong(str(error)) from None
 
     def _take_name(self, name: str | None) -> None:
+        if name is None:
+            return
         if name in self._names:
-            raise self._wrong(f"two groups of the name {name!r}")
-        self._names |= {name} - {None}
+            raise self._wrong(f"two groups are named {name!r}")
+        self._names.add(name)
 
     def _inside(self) -> _Piece:
         self._depth += 1

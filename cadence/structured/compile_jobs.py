@@ -40,7 +40,7 @@ class CompileResult(msgspec.Struct, frozen=True, tag=True):
 
 class CompileRefused(msgspec.Struct, frozen=True, tag=True):
     number: int
-    message: str  # follows the name of the field
+    message: str  # follows the name of the field; "" where `again`
     again: bool = False  # it is the machine that was busy: another try may succeed
 
 

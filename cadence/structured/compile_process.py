@@ -208,15 +208,17 @@ class CompileLoop:
         self._children.remove(child)
         code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
         if code != 0:
-            starved = child.starved or code == -signal.SIGALRM
-            child.answer = bytearray(packed_frame(CompileRefused(child.job.number, self._cause(child, code), starved)))
+            child.answer = bytearray(packed_frame(self._refused(child, code)))
         self._wire.sendall(child.answer)
+
+    def _refused(self, child: _CompileChild, code: int) -> CompileRefused:
+        if child.starved or code == -signal.SIGALRM:
+            return CompileRefused(child.job.number, "", again=True)
+        return CompileRefused(child.job.number, self._cause(child, code))
 
     def _cause(self, child: _CompileChild, code: int) -> str:
         if child.late:
             return f"takes more than {self._limits.seconds:.3g} s to compile"
-        if child.starved or code == -signal.SIGALRM:
-            return f"was not compiled within {self._limits.clock_seconds:.3g} s"
         if code == -signal.SIGSEGV:  # the end of the stack, or of the memory
             return f"is nested too deeply, or {self._too_large()}"
         return self._too_large() if code < 0 else "cannot be compiled: the process that did it ended"

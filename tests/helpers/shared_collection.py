@@ -1,8 +1,8 @@
 """How processes that run side by side share the work of reading all files of tests.
 
 pytest rewrites the assertions of a file and compiles it, which takes longer than all else there is to do with it, and
-keeps the result for whoever reads that file next. In a fresh clone processes that read in the same order would each do
-all of it: hence each begins elsewhere, and finds done what those before it have read.
+keeps the result for the process that reads that file next. In a fresh clone processes that read in the same order would
+each do all of it: hence each begins elsewhere, and finds done what those before it have read.
 """
 
 from __future__ import annotations

@@ -51,4 +51,4 @@ def test_a_head_of_its_size_loads_and_drafts(tmp_path: Path) -> None:
 def test_what_is_shipped_drafts_well() -> None:
     tokenizer = tokenizer_for(find_model("smollm2"))
     counts = [n for prompt in PROMPTS for n in drafts_kept(drafted(PLACE), tokenizer.encode(prompt), 60, 4)]
-    assert sum(counts) / len(counts) > 0.8  # 0.97 to 1.2, as processors round; a head that was not trained: 0
+    assert sum(counts) / len(counts) > 0.8  # 0.97 with AVX2 alone, above 1 on other processors

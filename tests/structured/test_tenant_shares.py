@@ -28,7 +28,7 @@ class FakeCompiler(CompileLoop):
 
     def __init__(self) -> None:
         self._wire_ends = socket.socketpair()
-        super().__init__(self._wire_ends[0], Any, SimpleNamespace(at_once=PLACES))  # type: ignore[arg-type]
+        super().__init__(self._wire_ends[0], Any, GrammarLimits())  # type: ignore[arg-type]
         self.started: list[str] = []
 
     def _start(self, job: Compile) -> None:
@@ -108,7 +108,6 @@ def test_what_counts_is_the_cpu_time_that_a_grammar_had(
     monkeypatch.setattr("os.setpriority", lambda which, pid, niceness: None)
     monkeypatch.setattr(_CompileChild, "cpu_seconds", lambda child: used)
     child = _CompileChild(Compile(0, spec("a")), 7, -1, time.monotonic() - age)
-    compiler._limits = GrammarLimits()  # type: ignore[assignment]
     compiler._children = [child]
     for _ in range(2):
         compiler._watch()
