@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from cadence.kernels.interface.lora_ops import LoraMap
 from cadence.lora.targets import Place
 from cadence.models.interface.lora_batch import LoraBatch
 from cadence.models.interface.model import ForwardContext
-from cadence.models.layers.norm import LayerNorm, UnfusedNorm
+from cadence.models.layers.norm import LayerNorm
 from cadence.models.layers.weight import RMSScale, Stream, Weight
 
 
@@ -94,19 +95,19 @@ class AdaptedWeight(Weight):
         return self.base.values_of(first, count)
 
 
-class AdaptedNorm(UnfusedNorm):
-    """A layer norm whose bias adapters may change."""
+class AdaptedNorm(LayerNorm):
+    """A layer norm whose bias adapters may change. Its parameters keep their names: they may be loaded again."""
 
     def __init__(self, base: LayerNorm, adaptation: Adaptation) -> None:
-        super().__init__()
-        self.base = base
+        nn.Module.__init__(self)
+        self.weight, self.bias, self.eps = base.weight, base.bias, base.eps
         self.adaptation = adaptation
 
     def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
-        return self._changed(self.base(x, ctx), ctx)
+        return self._changed(super().forward(x, ctx), ctx)
 
     def add(self, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext) -> Stream:
-        normed, total = self.base.add(x, residual, ctx)
+        normed, total = super().add(x, residual, ctx)
         return self._changed(normed, ctx), total
 
     def _changed(self, y: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:

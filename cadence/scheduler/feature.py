@@ -99,6 +99,10 @@ class HostFeature:
     def booked(self, draft: PlanDraft, books: Books, decodes: Decodes) -> None:
         """These running rows are in the plan, and their tokens are booked."""
 
+    def dropped(self, draft: PlanDraft) -> None:
+        """No row computes anything in this step after all, so that no device hears of the plan. The next one has the
+        same number."""
+
     def extend(self, draft: PlanDraft, books: Books) -> None:
         """All rows of the plan's first forward are known; those that follow may be wider."""
 

@@ -61,7 +61,7 @@ class Scheduler:
         self._by_priority = config.policy == "priority"
         self._features = {feature.name: feature for feature in features}
         self._joined, self._left = with_own(features, "join"), with_own(features, "leave")
-        self._forgetting = with_own(features, "forget")
+        self._forgetting, self._dropping = with_own(features, "forget"), with_own(features, "dropped")
         self._max_model_len = max_model_len
         self._max_step_tokens = config.max_num_batched_tokens
         self._num_added = 0
@@ -135,6 +135,8 @@ class Scheduler:
             self._advance.run(draft, waiting, order.without_yielding())
         draft.close(self._rows.waits_np)
         if not len(draft.rows_np):
+            for feature in self._dropping:
+                feature.dropped(draft)
             return draft.build(ended=[], num_together=1)
         self._extension.run(draft, waiting=self._waiting.num_ready > 0)
         streams = bool(self._rows.streams_np[draft.sampling_np].any())

@@ -21,6 +21,7 @@ from cadence import LLM, RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
 from cadence.engine.supervise.limits import SupervisorLimits
 from cadence.entrypoints.async_llm import AsyncLLM
+from cadence.executor.network.ray_ranks import address_of_cluster
 from tests.helpers.leftovers import marked_processes, still_running
 
 pytestmark = [
@@ -103,6 +104,18 @@ print(len(psutil.Process().children(recursive=True)), flush=True)
     assert children == "0"
     assert not list(Path(place).glob("cadence-ray-*"))
     shutil.rmtree(place)
+
+
+def test_the_cluster_that_another_engine_has_for_itself_is_left_to_it(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert address_of_cluster() == cluster  # RAY_ADDRESS
+    monkeypatch.delenv("RAY_ADDRESS")
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    assert address_of_cluster() == ""
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text("10.0.0.1:6379")  # as `ray start` does
+    assert address_of_cluster() == "10.0.0.1:6379"
 
 
 def long_params(number: int) -> SamplingParams:

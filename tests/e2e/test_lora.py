@@ -69,6 +69,23 @@ def test_tokens_are_those_of_peft(
     assert [o.outputs[0].token_ids for o in plain] == [o.outputs[0].token_ids for o in again]
 
 
+def test_weights_are_read_again_under_adapters(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    """Of a family with layer norms, whose biases adapters may change."""
+    directory, one = tiny_model("gpt2"), tmp_path / "one"
+    make_adapter(directory, one, r=8, lora_alpha=16, target_modules=["c_attn", "c_fc"], bias="all")
+    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, logprobs=1)
+    options = {"dtype": "float32", "max_model_len": 64, "num_gpu_blocks_override": 40}
+    with LLM(str(directory), enable_lora=True, max_loras=2, enable_sleep_mode=True, **options) as llm:
+        said = []
+        for _ in range(2):
+            for request in (None, named(one)):
+                (output,) = llm.generate([prompt_of(1, 12)], params, lora_request=request, use_tqdm=False)
+                said.append((list(output.outputs[0].token_ids), output.outputs[0].logprobs))
+            llm.sleep(2)
+            llm.wake_up()
+    assert said[:2] == said[2:] and said[0] != said[1]
+
+
 def assert_greedy(model: Any, outputs: Sequence[RequestOutput]) -> None:
     """By PEFT and transformers."""
     for output in outputs:

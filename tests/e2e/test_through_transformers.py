@@ -27,6 +27,10 @@ OPTIONS: dict[str, Any] = {
 # A parallel block; windows and logits with a factor; norms over all heads; experts beside one that all tokens share.
 ALWAYS = ("gpt_neox", "cohere2", "olmo2", "qwen2_moe")
 OURS = ("llama", "gemma2", "qwen3_moe_mixed", "gpt2", "opt_postnorm", "phi3_longrope", "smollm3", "mixtral")
+BY_SLICES = (
+    "aria_text",
+    "beam",
+)  # of tensors their experts multiply: torch's products depend on how many tokens there are
 GREEDY = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, logprobs=3)
 
 
@@ -36,7 +40,15 @@ def same(one: list[RequestOutput], other: list[RequestOutput]) -> None:
         assert a.outputs[0].logprobs == b.outputs[0].logprobs
 
 
-def parity(directory: Path) -> None:
+def nearly_same(one: list[RequestOutput], other: list[RequestOutput]) -> None:
+    for a, b in zip(one, other, strict=True):
+        assert list(a.outputs[0].token_ids) == list(b.outputs[0].token_ids)
+        for found, wanted in zip(a.outputs[0].logprobs or [], b.outputs[0].logprobs or [], strict=True):
+            by_id = {token: each.logprob for token, each in wanted.items()}
+            assert {token: each.logprob for token, each in found.items()} == pytest.approx(by_id, abs=1e-5)
+
+
+def parity(directory: Path, same: Callable[[list[RequestOutput], list[RequestOutput]], None] = same) -> None:
     """Of prompts of all lengths together, and of one of them alone."""
     reference, prompts = oracle.load_oracle(directory), prompts_of((1, 17, 90))
     params = replace(PARAMS, max_tokens=12)
@@ -50,7 +62,7 @@ def parity(directory: Path) -> None:
 
 @pytest.mark.parametrize("family", mostly_wide(sorted({*ALWAYS, *drawn_families(10)}), ALWAYS))
 def test_tokens_and_logprobs_are_those_of_transformers(family: str, tmp_path: Path) -> None:
-    parity(make_other(family, tmp_path))
+    parity(make_other(family, tmp_path), nearly_same if family in BY_SLICES else same)
 
 
 @pytest.mark.parametrize("family", mostly_wide(OURS, ("llama",)))
@@ -61,7 +73,7 @@ def test_families_of_ours_give_the_same_through_it(family: str, tiny_model: Call
 @pytest.mark.wide
 @pytest.mark.parametrize("family", sorted(set(RUNNING) - {*ALWAYS, *drawn_families(10)}))
 def test_every_other_family_that_runs(family: str, tmp_path: Path) -> None:
-    parity(make_other(family, tmp_path))
+    parity(make_other(family, tmp_path), nearly_same if family in BY_SLICES else same)
 
 
 @pytest.fixture(scope="module")

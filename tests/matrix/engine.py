@@ -60,6 +60,7 @@ class Trace:
         self.longest_burst = 0  # forwards of one plan
         self.largest_part = 0  # forwards whose tokens came in one piece
         self.bursts: Counter[str] = Counter()  # by request id: plans of several forwards in which it sampled
+        self.decoded: Counter[str] = Counter()  # by request id: plans in which it sampled since it last met a prompt
         self.chunks: Counter[str] = Counter()  # by request id: plans that computed a part of its prompt
         self.overlaps = 0  # plans that went down before the one before them had come up
         self.apart = 0  # of these, plans of other rows than the one before them
@@ -87,7 +88,9 @@ class Trace:
             self._slots[new.row] = new.payloads.get(ADAPTERS, NO_SLOT)
             self.forwards_before.setdefault(new.request_id, self.forwards)
         self.slots.add(frozenset(self._slots[row] for row in plan.rows_np.tolist()))
+        prompts = (plan.num_tokens_np != plan.num_samples_np).any()
         for row, samples in zip(plan.rows_np.tolist(), (plan.num_samples_np > 0).tolist(), strict=True):
+            self.decoded[self._ids[row]] = 0 if prompts else self.decoded[self._ids[row]] + samples
             self.bursts[self._ids[row]] += samples and plan.num_forwards > 1
             self.chunks[self._ids[row]] += not samples
 

@@ -173,11 +173,13 @@ def test_nobody_listens(pictures_web: Web) -> None:
         fetch(f"http://{HOST}:{port}/", reader(pictures_web))
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "93.184.216.34", "2606:4700:4700::1111", "2002:808:808::1"])
+@pytest.mark.parametrize("address", ["8.8.8.8", "93.184.216.34", "2606:4700:4700::1111"])
 def test_public_addresses(address: str) -> None:
     assert is_public(address)
 
 
-@pytest.mark.parametrize("address", ["", "a", "127.0.0.1", "fe80::1%eth0", "::ffff:8.8.8.8", "2002:a00:1::1"])
+@pytest.mark.parametrize(
+    "address", ["", "a", "127.0.0.1", "fe80::1%eth0", "::ffff:8.8.8.8", "2002:a00:1::1", "2002:808:808::1"]
+)
 def test_other_addresses(address: str) -> None:
     assert not is_public(address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -9,9 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from cadence.core.contract.drafts import DRAFTS, DraftChanges
+from cadence.scheduler.feature import Decodes
 from cadence.scheduler.features.drafts.acceptance import VerifiedDrafts
 from cadence.scheduler.features.drafts.cost import DraftCost
+from cadence.scheduler.features.drafts.feature import HostDrafts
 from cadence.scheduler.features.drafts.policy import DraftPolicy
+from cadence.scheduler.plan import PlanDraft
 from tests.helpers.draft_world import COSTS, Cost, DraftWorld, best_speed, plain_speed
 from tests.helpers.wide import each_once, examples
 
@@ -308,3 +313,29 @@ def test_whatever_is_observed_drafts_stay_within_what_was_asked(
             policy.observe_time(
                 s, m, s + float(drafts_np.sum()) / m, float(rng.exponential(10.0 ** rng.integers(-6, 3)))
             )
+
+
+class Choosing(DraftPolicy):
+    """Chooses three drafts for row 0, once."""
+
+    def choose(self, rows_np: np.ndarray) -> tuple[list[tuple[int, int]], int]:
+        chosen, self.choose = [(0, 3)], lambda rows_np: ([], 4)  # type: ignore[method-assign]
+        return chosen, 4
+
+
+@pytest.mark.parametrize("begins_anew", [False, True])
+def test_a_choice_of_which_no_device_hears_is_told_with_the_next_plan(begins_anew: bool) -> None:
+    feature = HostDrafts(Choosing(MOST, 2, adaptive=True), 2)
+    one_np = np.zeros(1, dtype=np.int64)
+    decodes = Decodes(one_np, one_np + 1, one_np.copy(), waiting=False)
+    books: Any = SimpleNamespace(budget=SimpleNamespace(step=100))
+    lost, sent, later = PlanDraft(1), PlanDraft(1), PlanDraft(2)
+    feature.widen(lost, books, decodes)
+    feature.dropped(lost)
+    if begins_anew:  # with another request
+        params = SimpleNamespace(num_draft_tokens=lambda most: most)
+        feature.begin(SimpleNamespace(row=0, needs_host=False, request=SimpleNamespace(params=params)), sent)  # type: ignore[arg-type]
+    feature.widen(sent, books, decodes)
+    feature.widen(later, books, decodes)
+    told = [draft.payloads.get(DRAFTS, DraftChanges()).most for draft in (lost, sent, later)]
+    assert told == [[(0, 3)], [] if begins_anew else [(0, 3)], []]

@@ -9,11 +9,13 @@ import pytest
 
 from cadence.core.contract.media_work import PAGE, MediaRun, MediaStep
 from cadence.core.inputs.media import IMAGE, MEDIA, MediaInput, MediaItem, MediaStats
+from cadence.scheduler.feature import HostFeature
 from cadence.scheduler.features.media.cache import EncoderCache
 from cadence.scheduler.features.media.feature import MediaContents
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.request_state import RequestState
-from tests.helpers.toy_engine import ToyEngine, make_config
+from cadence.scheduler.scheduler import Scheduler
+from tests.helpers.toy_engine import ToyEngine, make_cache, make_config
 from tests.helpers.toy_model import make_layout, make_request
 
 ROW = 3
@@ -68,3 +70,40 @@ def test_a_step_is_not_shorter_for_it() -> None:
     assert end == 10 and told(payload.runs) == [(4, 6, 0, 0)]
     end, payload = step(feature, request, 2, 10, 20)
     assert end == 20 and told(payload.runs) == [(0, 4, 0, 0)] and len(payload.works) == 1
+
+
+def test_what_a_step_was_to_encode_is_encoded_by_the_next_where_no_device_hears_of_it() -> None:
+    cache = EncoderCache(2 * PAGE)
+    feature, request = MediaContents(cache, 100), request_of((4, 10), (10, 14))
+    draft = PlanDraft(1)
+    assert feature.cut(draft, request, 0, 8, 8) == 8
+    assert len(draft.payloads[MEDIA].works) == 1
+    feature.dropped(draft)
+    _, payload = step(feature, request, 1, 0, 20)
+    assert [work.length for work in payload.works] == [6, 4]
+    assert len({page for work in payload.works for page in work.pages}) == 2
+    assert feature.stats([], []) == MediaStats(queries=2, hits=0)
+    other = request_of((0, 12), (12, 30))
+    assert feature.cut(PlanDraft(2), request, 0, 20, 20) == 20
+    assert feature.cut(PlanDraft(2), other, 0, 20, 20) == 0  # no room beside what the step uses
+    feature.dropped(PlanDraft(2))
+    assert feature.cut(PlanDraft(2), other, 0, 20, 20) == 12
+
+
+class NotYet(HostFeature):
+    """Lets the first step have nothing."""
+
+    name = "not yet"
+
+    def cut(self, draft: PlanDraft, request: RequestState, start: int, end: int, most: int) -> int:
+        self.cut = lambda draft, request, start, end, most: end  # type: ignore[method-assign]
+        return start
+
+
+def test_a_plan_without_rows_loses_no_picture() -> None:
+    media = MediaContents(EncoderCache(2 * PAGE), 100)
+    scheduler = Scheduler(make_config(), make_cache(4), make_layout((0,), 4), 60, 40, [media, NotYet()])
+    scheduler.add(replace(make_request("a", list(range(12))), attachments=request_of((4, 10)).request.attachments))
+    assert not len(scheduler.schedule().rows_np)
+    plan = scheduler.schedule()
+    assert len(plan.rows_np) == 1 and len(plan.payloads[MEDIA].works) == 1

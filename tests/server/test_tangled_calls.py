@@ -38,7 +38,7 @@ def read(name: str, text: str) -> None:
             parser.finish()
 
 
-@examples(40, 4000)
+@examples(40, 800)
 @given(st.sampled_from(list(CALLS)), st.integers(0, 10**6), st.sampled_from(UNITS), st.sampled_from(TAILS))
 @example("gemma4", after("gemma4", "f{"), "\x0b", "}")
 @example("olmo3", after("olmo3", "\n"), "\\'", "\n")

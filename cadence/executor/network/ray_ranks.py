@@ -25,8 +25,6 @@ LOOPBACK = "127.0.0.1"
 PLACE_S = 60.0  # for Ray to find room for the ranks
 OBJECT_STORE_BYTES = 80 << 20  # of a cluster of our own: nothing is put there
 
-_NO_CLUSTER = "Could not find any running Ray"  # how Ray says so
-
 logger = logging.getLogger("cadence.executor")
 Bundle = dict[str, float]
 
@@ -43,7 +41,8 @@ class RankActor:
 
 
 class RayCluster:
-    """The one that is there (RAY_ADDRESS, or on this machine), else one on this machine alone, which ends with us."""
+    """The one that is there (RAY_ADDRESS, or begun by `ray start`), else one on this machine alone, which ends with
+    us. The one that another engine has for itself is left to it: `address="auto"` would find that, too."""
 
     def __init__(self, ranks: list[Bundle]) -> None:
         import ray
@@ -56,22 +55,24 @@ class RayCluster:
 
     def _connect(self, ranks: list[Bundle]) -> None:
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        try:
-            self._ray.init(address="auto", **quiet)
-        except ConnectionError as error:
-            if _NO_CLUSTER not in str(error):
+        address = address_of_cluster()
+        if address:
+            try:
+                self._ray.init(address=address, **quiet)
+            except ConnectionError as error:
                 raise ConfigError(f"Ray: {str(error).splitlines()[0]}", "distributed_executor_backend") from error
-            _listen_here_alone()
-            self._folder = tempfile.mkdtemp(prefix="cadence-ray-")
-            has = {name: sum(bundle.get(name, 0) for bundle in ranks) for name in ("CPU", "GPU")}
-            self._ray.init(
-                num_cpus=int(has["CPU"]),
-                num_gpus=int(has["GPU"]),
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                _temp_dir=self._folder,
-                **quiet,
-            )
+            return
+        _listen_here_alone()
+        self._folder = tempfile.mkdtemp(prefix="cadence-ray-")
+        has = {name: sum(bundle.get(name, 0) for bundle in ranks) for name in ("CPU", "GPU")}
+        self._ray.init(
+            num_cpus=int(has["CPU"]),
+            num_gpus=int(has["GPU"]),
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            _temp_dir=self._folder,
+            **quiet,
+        )
 
     def place(self, ranks: list[Bundle]) -> Any:
         """-> a placement group with a bundle for each rank: all on one machine where one has room, else on few"""
@@ -127,6 +128,13 @@ class RayCluster:
             self._ray.shutdown()
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def address_of_cluster() -> str:
+    """Of the one that RAY_ADDRESS names, or that `ray start` began on this machine; "" = there is none."""
+    from ray._private.services import get_ray_address_from_environment
+
+    return get_ray_address_from_environment(None, None) or ""
 
 
 def _listen_here_alone() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv6Address, ip_address
 
-Address = IPv4Address | IPv6Address
 AddressPolicy = Callable[[str], bool]
 Resolve = Callable[[str, int], list[str]]  # host, port -> addresses
 
@@ -16,19 +15,16 @@ _METADATA = frozenset(map(ip_address, ("168.63.129.16", "192.0.0.192")))
 
 def is_public(address: str) -> bool:
     """Neither private, loopback, link-local, multicast, reserved nor of a cloud's metadata; nor an address of IPv6 that
-    stands for one of IPv4: those that carry it within are reserved, or looked at (6to4)."""
+    stands for one of IPv4 (6to4 among them, of which versions of Python think differently)."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    carried = found.sixtofour if isinstance(found, IPv6Address) else None
-    return _is_public(found) and (carried is None or _is_public(carried))
-
-
-def _is_public(address: Address) -> bool:
-    if address in _METADATA or not address.is_global or (isinstance(address, IPv6Address) and address.is_site_local):
+    if isinstance(found, IPv6Address) and (found.is_site_local or found.sixtofour is not None):
         return False
-    return not (address.is_multicast or address.is_reserved or address.is_unspecified or address.is_loopback)
+    if found in _METADATA or not found.is_global:
+        return False
+    return not (found.is_multicast or found.is_reserved or found.is_unspecified or found.is_loopback)
 
 
 def resolved(host: str, port: int) -> list[str]:

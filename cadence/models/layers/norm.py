@@ -84,13 +84,13 @@ class LayerNorm(UnfusedNorm):
         super().__init__()
         self.weight = empty_parameter(build, size) if affine else None
         self.bias = empty_parameter(build, size) if affine and bias else None
-        self._eps = eps
+        self.eps = eps
 
     def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
-        return ctx.ops.layer_norm(x, self.weight, self.bias, self._eps)
+        return ctx.ops.layer_norm(x, self.weight, self.bias, self.eps)
 
     def add(self, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext) -> Stream:
-        return ctx.ops.add_layer_norm((x, residual), self.weight, self.bias, self._eps)
+        return ctx.ops.add_layer_norm((x, residual), self.weight, self.bias, self.eps)
 
 
 class NoNorm(UnfusedNorm):

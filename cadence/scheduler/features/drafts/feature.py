@@ -29,23 +29,30 @@ class HostDrafts(HostFeature):
         self._policy = policy
         self._progress = ProposerProgress(num_rows)
         self._stats = DraftStats()
+        self._unsent: dict[int, int] = {}  # by row: most drafts, of which no device has heard
 
     def begin(self, request: RequestState, draft: PlanDraft) -> int:
         """Where the host has a say, it sees no token that may not come: there are no drafts."""
         asked = 0 if request.needs_host else request.request.params.num_draft_tokens(self._policy.most)
         self._progress.begin(request.row)
+        self._unsent.pop(request.row, None)
         return self._policy.begin(request.row, asked)
 
     def widen(self, draft: PlanDraft, books: Books, decodes: Decodes) -> None:
         """Rows that decode have as many drafts as are worth it, if the step has room for them."""
         rows_np = decodes.rows_np[decodes.tokens_np == 1]
         changes, width = self._policy.choose(rows_np)
+        changes, self._unsent = [*self._unsent.items(), *changes], {}
         if changes:
             draft.payloads[DRAFTS] = DraftChanges(most=changes)
         width = self._policy.width(width - 1)
         if int(decodes.tokens_np.sum()) + (width - 1) * len(rows_np) <= books.budget.step:
             draft.width = width
         decodes.drafts_np[:] = draft.width - 1
+
+    def dropped(self, draft: PlanDraft) -> None:
+        if DRAFTS in draft.payloads:
+            self._unsent = dict(draft.payloads[DRAFTS].most)
 
     def booked(self, draft: PlanDraft, books: Books, decodes: Decodes) -> None:
         if not self._policy.falls_behind:

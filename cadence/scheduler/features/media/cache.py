@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cadence.core.contract.media_work import PAGE
@@ -40,6 +41,14 @@ class EncoderCache:
         pages, self._free = self._free[:count], self._free[count:]
         self._kept[digest] = Kept(pages, step_id)
         return pages
+
+    def drop(self, step_id: int, added: Iterable[str]) -> None:
+        """The step is not carried out: it uses nothing, and what was added for it is not there."""
+        for digest in added:
+            self._free += self._kept.pop(digest).pages
+        for kept in self._kept.values():
+            if kept.used_in == step_id:
+                kept.used_in = 0
 
     def _make_room(self, count: int, step_id: int) -> bool:
         idle = [(digest, kept) for digest, kept in self._kept.items() if kept.used_in != step_id]
