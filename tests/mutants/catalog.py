@@ -44,6 +44,13 @@ MUTANTS = (
         ("scheduler",),
     ),
     Mutant(
+        "scheduler: a step that comes to nothing takes with it the pictures it was to encode",
+        "scheduler/scheduler.py",
+        "                feature.dropped(draft)\n",
+        "                pass\n",
+        ("scheduler",),
+    ),
+    Mutant(
         "KV cache: a prefix hit may cover the whole prompt",
         "scheduler/kv/manager.py",
         "limit = (len(tokens) - 1) // self.block_size",
