@@ -27,10 +27,8 @@ OPTIONS: dict[str, Any] = {
 # A parallel block; windows and logits with a factor; norms over all heads; experts beside one that all tokens share.
 ALWAYS = ("gpt_neox", "cohere2", "olmo2", "qwen2_moe")
 OURS = ("llama", "gemma2", "qwen3_moe_mixed", "gpt2", "opt_postnorm", "phi3_longrope", "smollm3", "mixtral")
-BY_SLICES = (
-    "aria_text",
-    "beam",
-)  # of tensors their experts multiply: torch's products depend on how many tokens there are
+# Their experts multiply by slices of tensors, in products of torch whose last bits depend on the number of tokens.
+BY_SLICES = ("aria_text", "beam")
 GREEDY = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, logprobs=3)
 
 

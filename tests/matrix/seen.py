@@ -158,7 +158,9 @@ def drafts_were_verified(run: Run, point: Point) -> None:
     drafts = run.stats.drafts
     assert drafts.num_forwards > 20 and 0 < drafts.num_accepted < drafts.num_drafted, drafts
     if len(point) == 1 and not run.with_adapters:  # of all requests, not of some
-        assert len(drafts.accepted_by_position) == 3 and drafts.accepted_by_position[1] > 0, "of no run two were kept"
+        assert len(drafts.accepted_by_position) == 3 and drafts.accepted_by_position[1] > 0, (
+            "no two drafts of a run were kept"
+        )
 
 
 def memory_went_and_came(run: Run, point: Point) -> None:

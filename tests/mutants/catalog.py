@@ -44,7 +44,7 @@ MUTANTS = (
         ("scheduler",),
     ),
     Mutant(
-        "scheduler: a step that comes to nothing takes with it the pictures it was to encode",
+        "scheduler: a step that comes to nothing loses the pictures that it was to encode",
         "scheduler/scheduler.py",
         "                feature.dropped(draft)\n",
         "                pass\n",

@@ -15,7 +15,7 @@ _METADATA = frozenset(map(ip_address, ("168.63.129.16", "192.0.0.192")))
 
 def is_public(address: str) -> bool:
     """Neither private, loopback, link-local, multicast, reserved nor of a cloud's metadata; nor an address of IPv6 that
-    stands for one of IPv4 (6to4 among them, of which versions of Python think differently)."""
+    stands for one of IPv4 (6to4 among them, on which versions of Python disagree)."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:

@@ -44,7 +44,7 @@ class HostDrafts(HostFeature):
         changes, width = self._policy.choose(rows_np)
         changes, self._unsent = [*self._unsent.items(), *changes], {}
         if changes:
-            draft.payloads[DRAFTS] = DraftChanges(most=changes)
+            draft.payloads.setdefault(DRAFTS, DraftChanges()).most.extend(changes)
         width = self._policy.width(width - 1)
         if int(decodes.tokens_np.sum()) + (width - 1) * len(rows_np) <= books.budget.step:
             draft.width = width

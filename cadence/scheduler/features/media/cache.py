@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from cadence.core.contract.media_work import PAGE
@@ -42,12 +42,13 @@ class EncoderCache:
         self._kept[digest] = Kept(pages, step_id)
         return pages
 
-    def drop(self, step_id: int, added: Iterable[str]) -> None:
-        """The step is not carried out: it uses nothing, and what was added for it is not there."""
-        for digest in added:
-            self._free += self._kept.pop(digest).pages
-        for kept in self._kept.values():
-            if kept.used_in == step_id:
+    def drop(self, step_id: int, added: Collection[int]) -> None:
+        """The step is not carried out: it uses nothing, and what was added for it is not there. added: first pages"""
+        for digest, kept in list(self._kept.items()):
+            if kept.pages[0] in added:
+                self._free += kept.pages
+                del self._kept[digest]
+            elif kept.used_in == step_id:
                 kept.used_in = 0
 
     def _make_room(self, count: int, step_id: int) -> bool:

@@ -30,8 +30,6 @@ class MediaContents(HostFeature):
         self._budget = budget
         self._beyond = ahead
         self._runs: dict[str, list[MediaRun]] = {}  # by request, of the step that is being planned
-        self._step = 0  # that is being planned
-        self._encodes: list[MediaItem] = []  # what it encodes
         self._unused: set[int] = set()  # first pages of contents that were encoded, and that no request has come to
         self._stats = NO_MEDIA_STATS
         self.ahead: dict[int, RequestState] = {}  # by row: requests with items that no step has come to the end of
@@ -85,25 +83,19 @@ class MediaContents(HostFeature):
         """Of what comes of an item, which may be encoded by this step; []: not yet."""
         if pages := self._cache.use(item.digest, draft.step_id):
             return pages
-        if self._step != draft.step_id:
-            self._step, self._encodes = draft.step_id, []
-        encoded = sum(each.length for each in self._encodes)
+        encoded = sum(work.length for work in draft.payloads.get(MEDIA, MediaStep()).works)
         if encoded and encoded + item.length > self._budget:
             return []
         if pages := self._cache.add(item.digest, item.length, draft.step_id):
-            self._encodes.append(item)
             self._unused.add(pages[0])
             _step_of(draft).works.append(MediaWork(item.kind, item.values_np, item.grid, item.length, pages))
         return pages
 
     def dropped(self, draft: PlanDraft) -> None:
         """No device hears of what the step was to encode."""
-        added = [item.digest for item in self._encodes] if self._step == draft.step_id else []
-        for digest in added:
-            self._unused.discard(self._cache.use(digest, draft.step_id)[0])
+        added = {work.pages[0] for work in draft.payloads.get(MEDIA, MediaStep()).works}
+        self._unused -= added
         self._cache.drop(draft.step_id, added)
-        self._encodes = []
-        self._runs.clear()
 
     def booked(self, draft: PlanDraft, books: Books, decodes: Decodes) -> None:
         if self._runs:
